@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from odedm.core.files import write_bytes
 from odedm.report.figures import style
-from odedm.report.figures.style import Axes, Figure, png
+from odedm.report.figures.style import Axes, Figure, render
 
 PANEL, ROW, GAP, LEFT, TOP, BOTTOM, TITLE = 300.0, 46.0, 30.0, 96.0, 56.0, 44.0, 24.0
 ACROSS = 2
@@ -50,7 +50,7 @@ def save_figure(panels: Mapping[str, Hosts], path: Path) -> None:
                 _draw(figure.add_axes(box), data, hosts, own, named=across == 0, keyed=keyed)
             top = bottom - BOTTOM - TITLE
 
-    write_bytes(path, png(width, height, paint, size=SIZE, scale=2.0))
+    write_bytes(path, render(paint, width, height, "png", size=SIZE, scale=2.0))
 
 
 def _draw(axes: Axes, data: str, hosts: Hosts, names: Sequence[str], *, named: bool, keyed: bool) -> None:

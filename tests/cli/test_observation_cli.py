@@ -80,51 +80,6 @@ def test_resume_looks_at_what_the_run_did(tmp_path, monkeypatch, folder):
     assert '"finished"' in (tmp_path / "events.jsonl").read_text()
 
 
-def test_the_story_of_a_row(folder, tmp_path):
-    columns = load_file(folder / EVIDENCE_FILE)
-    kept, left = (
-        int(columns["choice.index"][mask][0]) for mask in (columns["choice.kept"] >= 0, columns["choice.kept"] < 0)
-    )
-    done = call("runs", "show", folder, "--row", kept)
-    assert done.exit_code == 0, done.output
-    assert re.search(rf"row {kept} \(.+\): kept for prototype \d; one of \d+ candidates", done.stdout)
-    assert "rank of" in done.stdout
-    assert f"row {left}" in call("runs", "show", folder, "--row", left).stdout
-    plain = json.loads(call("runs", "show", folder, "--row", left, "--json").stdout)
-    assert not any(meeting["kept"] for meeting in plain["meetings"])
-    done = call("runs", "show", folder, "--row", kept, "--figure", tmp_path / "figures")
-    assert {path.name for path in (tmp_path / "figures").iterdir()} == {
-        f"row-{kept}.{end}" for end in ("png", "svg", "csv")
-    }
-    assert "Drawn: " in done.stdout
-
-
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (["--row", "99999"], "Row 99999 was no candidate"),
-        (["--row", "99999"], "candidates, e.g. "),
-        (["--row", "-1"], "Invalid value for '--row'"),
-        (["--row", "x"], "Invalid value for '--row'"),
-        (["--figure", "x"], "give it too, e.g. --row 17"),
-    ],
-)
-def test_bad_rows_end_in_a_sentence(folder, words, sentence):
-    done = call("runs", "show", folder, *words)
-    assert done.exit_code == 2
-    assert sentence in said(done)
-    assert "Traceback" not in done.output
-
-
-def test_a_run_without_choices_has_no_stories(tmp_path):
-    for words, sentence in ([], "--evidence and --overwrite"), (["--evidence"], "chose no rows"):
-        out = tmp_path / str(len(words))
-        assert call("run", *TINY, "--memory", "reservoir", *words, "--out", out).exit_code == 0
-        done = call("runs", "show", next(out.glob("*/seed-0")), "--row", 3)
-        assert done.exit_code == 2
-        assert sentence in said(done)
-
-
 BAD = {
     "fewer than no tests": (["--anytime", "-1"], "anytime must be a whole number, 0 or more; -1"),
     "half a test": (["--anytime", "1.5"], "Invalid value for '--anytime'"),

@@ -17,6 +17,7 @@ from odedm.core import files
 from odedm.core.errors import InfrastructureError, InvalidFileError, UsageError
 from odedm.core.files import (
     append_line,
+    atomic_file,
     atomic_folder,
     read_bytes,
     remove_stale,
@@ -232,3 +233,42 @@ def test_folders_on_the_way_to_a_file_of_a_user_are_made(tmp_path) -> None:
     assert path.read_bytes() == b"content"
     with pytest.raises(UsageError, match=r"Cannot write the thing to '.*': .*\. Give a path in a folder you may write"):
         write_for_user("thing", path / "below", lambda path: write_bytes(path, b""))
+
+
+def test_a_file_that_is_replaced_keeps_its_permissions(tmp_path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    modes = []
+    for mode in (0o600, 0o640, 0o400):
+        path.chmod(mode)
+        with atomic_file(path) as part:
+            modes.append(part.stat().st_mode & 0o777)
+            part.write_bytes(b"new")
+        modes.append(path.stat().st_mode & 0o777)
+    assert modes == [0o600, 0o600, 0o600, 0o640, 0o600, 0o400]
+
+
+def test_a_link_is_written_through_and_stays_one(tmp_path) -> None:
+    (tmp_path / "far").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "far" / "file")
+    for content in (b"one", b"two"):  # the file that the link leads to is not there at first
+        write_bytes(tmp_path / "link", content)
+        assert (tmp_path / "link").is_symlink()
+        assert read_bytes(tmp_path / "link", 9) == content
+    assert [path.name for path in (tmp_path / "far").iterdir()] == ["file"]
+    (tmp_path / "circle").symlink_to(tmp_path / "circle")
+    with pytest.raises(UsageError, match="Cannot write '.*circle'"):
+        write_bytes(tmp_path / "circle", b"")
+
+
+def test_what_a_killed_save_left_goes_with_a_later_one(tmp_path) -> None:
+    path = tmp_path / "learner.odedm"
+    left, fresh, others = (
+        tmp_path / f".{name}" for name in ("learner.odedm.1.01234567", "learner.odedm.2.89abcdef", "other.1.01234567")
+    )
+    for file in (left, fresh, others):
+        file.write_bytes(b"half")
+    for file in (left, others):
+        os.utime(file, (0, 0))
+    write_for_user("learner", path, lambda given: write_bytes(given, b"whole"))
+    assert sorted(file.name for file in tmp_path.iterdir()) == sorted([path.name, fresh.name, others.name])

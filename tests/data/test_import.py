@@ -254,7 +254,10 @@ HOSTILE = {
     "npz: label beyond the names": (arrays(x=X, y=Y * 5, class_names=["a", "b"]), "the label 5 in row 1"),
     "npz: lengths differ": (arrays(x=X, y=Y[:7]), "10 rows but y has 7"),
     "npz: shape larger than the file": (lying_array, "'x.npy' of .* is no sound array"),
-    "npz: elements without bytes": (odd_array("|V0", (10,)), "y must hold integers or strings; it holds"),
+    "npz: elements without bytes": (
+        odd_array("|V0", (10,)),
+        "y must hold whole numbers, numbers, text, or true and false; it holds",
+    ),
     "npz: more dimensions than arrays have": (odd_array("|u1", (1,) * 70), "is no sound array"),
     "npz: a dimension beyond all numbers": (odd_array("|u1", (1 << 70, 0)), "is no sound array"),
     "npz: letters that do not exist": (odd_array("<U1", (10,), content=b"\xff" * 40), "letters that do not exist"),

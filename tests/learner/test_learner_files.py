@@ -148,7 +148,7 @@ HOSTILE = {
     "a huge net": (set_parameter(net_options={"width": 10**9}), "width"),
     "a huge memory": (set_parameter(memory={"name": "reservoir", "capacity": 10**15}), "needs .* GiB"),
     "strange parameters": (set_parameter(hook="x"), "not those of a learner"),
-    "mixed labels": (set_head(labels=["text", ["a", 1]]), "labels are of mixed types"),
+    "mixed labels": (set_head(labels=["text", ["a", 1]]), "labels are of no kind, or of mixed types"),
     "too few outputs": (set_head(outputs=1), "more labels than outputs"),
     "many outputs": (set_head(outputs=10**12), "more labels than outputs"),
     "other rows": (set_head(form=[[7], "float32", None]), "cannot be used"),
@@ -198,3 +198,15 @@ def test_a_file_that_has_changed_or_is_not_whole_is_a_sentence(tmp_path):
     memory.add(np.zeros((3, 2)), np.arange(3))
     with pytest.raises(UsageError):
         Learner.load(memory.save(tmp_path / "memory"))
+
+
+def test_a_file_keeps_its_permissions_and_a_link_stays_one(tmp_path):
+    learner = run(make("reservoir"), 0, 4)
+    path, link = tmp_path / "learner.odedm", tmp_path / "link.odedm"
+    learner.save(path)
+    path.chmod(0o600)
+    link.symlink_to(path)
+    run(learner, 4, 6).save(link)
+    assert link.is_symlink()
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert digest(Learner.load(link)) == digest(learner)

@@ -21,6 +21,7 @@ from odedm.methods.contrastive_views import in_turns, random_view
 from odedm.methods.onpro import OnPro, beta_quantiles
 from odedm.methods.scr import SCR
 from odedm.nets.small import MLP
+from odedm.training.preparation import prepare
 
 RNG = torch.Generator().manual_seed(0)
 POINTS, LABEL = F.normalize(torch.randn(6, 4, generator=RNG)), torch.tensor([0, 0, 1, 2, 1, 0])
@@ -122,6 +123,30 @@ def test_confused_classes_are_those_with_near_prototypes():
     first, second = onpro.confused(pool, 50)
     assert set(pool["label"][first].tolist()) == {2}
     assert set(pool["label"][second].tolist()) == {4}
+
+
+@pytest.mark.parametrize("prototypes", [[], [4]])
+def test_without_a_pair_of_prototypes_partners_are_any_rows(prototypes):
+    onpro = method(OnPro)
+    onpro.prototypes[prototypes] = 1.0
+    pool = {"label": torch.arange(6).repeat(3)}
+    for found in onpro.confused(pool, 200):
+        assert set(pool["label"][found].tolist()) == set(range(6))
+
+
+def test_onpros_defaults_are_the_releases_for_few_classes_and_for_many():
+    plans = [odedm.Experiment(odedm.Reservoir(9), "onpro", data=name) for name in ("few", "many")]
+    few, many = (odedm.blobs(classes=classes, tasks=2, per_class=4) for classes in (10, 12))
+    chosen = [prepare(plan, data).experiment.options for plan, data in zip(plans, (few, many), strict=True)]
+    named = [[options[name] for name in ("mixup", "base_rate", "similarity")] for options in chosen]
+    assert named == [[0.6, 0.75, 0.5], [0.2, 0.9, 1.0]]
+    asked = odedm.Experiment(odedm.Reservoir(9), "onpro", data="many", options={"mixup": 0.5})
+    assert prepare(asked, many).experiment.options["mixup"] == 0.5
+
+
+def test_onpro_takes_no_momentum():
+    with pytest.raises(UsageError, match="OnPro takes no momentum, because its optimizer is Adam"):
+        odedm.train("blobs", method="onpro", memory=Reservoir(9), options={"momentum": 0.9})
 
 
 def test_a_draw_is_mixed_as_a_whole_or_not_and_then_row_by_row():

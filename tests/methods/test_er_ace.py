@@ -45,6 +45,20 @@ def test_a_step_is_the_sum_of_both_restricted_cross_entropies():
         torch.testing.assert_close(before - bench.weights(), flat(p.grad for p in twin.parameters()))
 
 
+def test_with_unseen_classes_a_batch_of_one_class_teaches_as_in_the_releases():
+    for unseen in (False, True):
+        bench = Bench(ERACE, capacity=6, lr=1.0, unseen=unseen)
+        bench.step(batch_of(0, classes=(0,)))
+        assert (bench.method.last_loss > 0) == unseen
+        twin, past, batch, before = mlp().train(), bench.memory.rows(), batch_of(1, classes=(2,)), bench.weights()
+        twin.load_state_dict(bench.net.state_dict())
+        stream = slow_cross_entropy(twin(batch["input"]), batch["label"], [1, 2, 3] if unseen else [2])
+        replayed = slow_cross_entropy(twin(past["image"]), past["label"], [0, 1, 2, 3] if unseen else [0, 2])
+        (stream + replayed).backward()
+        bench.step(batch)
+        torch.testing.assert_close(before - bench.weights(), flat(p.grad for p in twin.parameters()))
+
+
 def test_long_term_rows_compete_among_the_seen_classes():
     bench = Bench(ERACE)
     bench.step(batch_of(0, classes=(0, 3)))

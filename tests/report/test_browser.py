@@ -107,13 +107,14 @@ def test_the_policy_stops_every_other_script(report: Path, tmp_path: Path) -> No
 
 
 PHONE = """
-const sizes = [...document.querySelectorAll("figure svg text")].map(text => {
-  const matrix = text.getScreenCTM();
-  return parseFloat(getComputedStyle(text).fontSize) * Math.hypot(matrix.a, matrix.b);
-});
-const wide = document.documentElement;
-parent.postMessage(`${sizes.length} ${Math.min(...sizes)} ${wide.scrollWidth - wide.clientWidth}`, "*");
+onload = () => {
+  const pictures = [...document.querySelectorAll("figure img")];
+  const sizes = pictures.map(picture => 11 * picture.getBoundingClientRect().width / picture.naturalWidth * 4 / 3);
+  const page = document.documentElement;
+  parent.postMessage(`${sizes.length} ${Math.min(...sizes)} ${page.scrollWidth - page.clientWidth}`, "*");
+};
 """
+"""Letters have 11 points of the picture, whose natural width is in pixels of 4 / 3 points."""
 
 
 @pytest.mark.parametrize("width", [320, 390])
@@ -125,7 +126,7 @@ def test_text_in_pictures_can_be_read_on_a_phone(report: Path, tmp_path: Path, w
     outer.write_text(f'{listen}<iframe src="inner.html" style="width: {width}px; height: 600px"></iframe>')
     (said,) = re.findall("<title>(.*?)</title>", shown(outer, tmp_path))
     many, smallest, beyond = map(float, said.split())
-    assert many > 20
+    assert many > 3
     assert smallest >= 10, "a picture scrolls sideways before its text becomes smaller"
     assert beyond <= 0, "and the page does not"
 

@@ -7,7 +7,7 @@ from report_runs import Fabricate, groups_of, table_of
 
 import odedm
 from odedm.report.figures.comparisons import difference_plot
-from odedm.report.figures.memory_contents import memory_by_class, memory_density, memory_growth
+from odedm.report.figures.memory_contents import memory_by_class
 from odedm.report.page import render
 from odedm.report.verdicts import in_short
 from odedm.results.run_summary import accuracy_picture
@@ -73,8 +73,8 @@ def test_the_zero_line_keeps_clear_of_labels(fabricate: Fabricate):
     """It is in pieces, one in each row below the row's label; a whole line would cross them."""
     figure = pytest.importorskip("matplotlib.figure").Figure()
     (panel,) = difference_plot(table_of(*pairs(fabricate, 2, 5.0), *pairs(fabricate, 2, 4.0, "derpp")))
-    axes = figure.add_subplot()
-    panel.drawing.paint(axes)
+    panel.draw(figure)
+    (axes,) = figure.axes
     pieces = [tuple(line.get_ydata()) for line in axes.lines if list(line.get_xdata()) == [0.0, 0.0]]
     labels = [text.get_position()[1] for text in axes.texts]
     assert len(pieces) == len(labels) == 2
@@ -85,8 +85,6 @@ def test_memories_with_the_same_rows_are_drawn_once(fabricate: Fabricate):
     groups = groups_of(*(fabricate(method, memory) for method in ("der", "derpp") for memory in ("reservoir", "odedm")))
     titles = [panel.title for panel in memory_by_class(groups)]
     assert titles == ["DER · reservoir and DER++ · reservoir", "DER · ODEDM and DER++ · ODEDM"]
-    assert [panel.title for panel in memory_growth(groups)] == ["DER · ODEDM and DER++ · ODEDM"]
-    assert [panel.title for panel in memory_density(groups)] == ["DER and DER++"]
 
 
 @pytest.fixture(scope="module")

@@ -150,12 +150,12 @@ def test_copies_give_as_many_rows_as_there_are_distinct_ones():
         (np.zeros(3), r"\[n, d\]"),
         (np.array([[0.0], [np.nan]]), "row 1"),
         (torch.tensor([[torch.inf]]), "row 0"),
-        (np.array([["a"]]), "real numbers"),
-        (np.array([[1j]]), "real numbers"),
+        (np.array([["a"]]), "must hold numbers"),
+        (np.array([[1j]]), "must hold numbers"),
         (torch.zeros(2, 2, dtype=torch.complex64), "real"),
         ([[1.0], [2.0, 3.0]], "x is not an array"),
         (5, r"\[n, d\]"),
-        ({"a": [1]}, "real numbers"),
+        ({"a": [1]}, "must hold numbers"),
     ],
 )
 def test_arrays_that_are_refused(x, said):

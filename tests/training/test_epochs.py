@@ -44,9 +44,18 @@ def test_rows_that_come_in_order_stay_in_order():
 
 def test_stored_rows_that_are_mixed_in_come_again_in_another_order():
     batches = TaskBatches({"label": torch.arange(9)}, new=6, size=4, order=torch.arange(9))
-    again = batches.again(torch.Generator().manual_seed(0))
+    again = batches.again(torch.Generator().manual_seed(0), shuffle=False)
     assert sorted(sum((rows["label"].tolist() for rows, _ in again.from_batch(0)), [])) == list(range(9))
     assert sum(new for _, new in again.from_batch(0)) == 6
+
+
+def test_rows_that_are_mixed_in_follow_from_the_runs_seed_alone():
+    def weights(state):
+        torch.manual_seed(state)
+        outcome = train(BLOBS, method="icarl", memory=Native(20), epochs=2, shuffle=False, batch=10, progress=False)
+        return outcome.method.net.head_weight()
+
+    assert weights(0).equal(weights(1))
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,6 @@ from odedm import (
     shapes,
     train,
 )
-from odedm.methods.derpp import DERpp
 from odedm.results.result import SCHEMA, Result
 from odedm.training.engine import resolve_precision
 from odedm.training.evaluation import evaluate
@@ -82,7 +81,7 @@ def test_result_holds_everything_and_survives_its_file():
     assert result.experiment["options"] == {
         "lr": 0.03, "momentum": 0.0, "weight_decay": 0.0, "alpha": 0.1, "beta": 0.5,
     }  # fmt: skip
-    assert result.experiment["memory"]["replay"] == DERpp.reading
+    assert result.experiment["memory"]["replay"] == "auxiliary"
     assert result.classes == [str(label) for label in range(10)]
     assert {"odedm", "torch", "device", "precision", "commit", "data_checksum"} <= set(result.provenance)
     assert len(result.class_counts) == 5
@@ -123,6 +122,13 @@ def test_evaluation_masks_by_task_and_slices_to_seen_classes():
     assert evaluate(predict, tests, labels=((0, 1), (2, 3)), columns="all")[0] == [0.0, 0.0]
     narrow = evaluate(lambda image: predict(image)[:, :4], tests, labels=((0, 1), (2, 3)))
     assert narrow == (class_il, task_il), "fewer columns than classes pass unharmed"
+
+
+def test_a_row_of_another_tasks_class_may_be_right_among_all_and_wrong_in_its_task():
+    test = {"image": torch.eye(4), "label": torch.tensor([0, 1, 2, 1])}
+    class_il, task_il = evaluate(lambda image: image, [test, test | {"image": torch.eye(4)}], labels=((0, 1), (2, 3)))
+    assert class_il == [75.0, 75.0]
+    assert task_il == [50.0, 25.0]
 
 
 def test_an_untrained_net_is_at_chance():
@@ -265,7 +271,7 @@ IMPOSSIBLE = {
     "no candidates": (lambda: ODEDM(10, k=1, candidates=None), "'task' or a whole number"),
     "rho as a word": (lambda: ODEDM(10, rho="0.5"), "rho must be a number from 0 to 1"),
     "endless gamma": (lambda: ODEDM(10, k=1, gamma=float("inf")), "gamma must be a finite number"),
-    "half a dac": (lambda: ODEDM(10, k=1, selection=Prototypes(dac=DAC(3))), "a pair"),
+    "half a cluster": (lambda: ODEDM(10, k=1, selection=Prototypes(dac=DAC(2.5))), "must be a whole number"),
     "memory as a fraction": (lambda: train("blobs", memory=2.5), "must be a Reservoir, Native, ODEDM or NoMemory"),
     "memory as an odd word": (lambda: train("blobs", memory="odem"), "did you mean 'odedm'"),
     "data as an array": (lambda: train(np.zeros(3), memory=Reservoir(5)), "a name or a Dataset"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -122,4 +123,9 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that knows no λ shows a ? in its place
-    app()
+    try:
+        app()
+    except OSError as error:  # help and versions are written outside of every command
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python would try the rest again as it ends
+        console.say_error(f"The system refused: {error.strerror or error}.")
+        sys.exit(console.REFUSED)

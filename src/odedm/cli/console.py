@@ -67,10 +67,10 @@ def guarded(after_interrupt: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
             try:
                 return command(*args, **kwargs)
             except UsageError as error:
-                _say_error(str(error))
+                say_error(str(error))
             except OSError as error:
                 where = f" ('{error.filename}')" if error.filename else ""
-                _say_error(f"The system refused: {error.strerror or error}{where}.")
+                say_error(f"The system refused: {error.strerror or error}{where}.")
             except KeyboardInterrupt as interrupt:
                 signal.signal(signal.SIGINT, signal.SIG_IGN)  # impatience must not interrupt the cleaning up
                 err.print("Interrupted.", style="yellow", end=" ")
@@ -83,7 +83,8 @@ def guarded(after_interrupt: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     return wrap
 
 
-def _say_error(sentence: str) -> None:
+def say_error(sentence: str) -> None:
+    """Write an error on the error stream."""
     err.print("Error:", style="bold red", end=" ")
     say(sentence)
 

@@ -33,22 +33,12 @@ Target = Annotated[Path, opt("The file to write.", None, "--out", metavar="FILE.
 def show(
     path: Run,
     as_json: AsJson = False,
-    row: Annotated[
-        int | None, opt("What became of row N of the stream; for a run with --evidence.", min=0, metavar="N")
-    ] = None,
-    figure: Annotated[
-        Path | None, opt("Draw that, too: as PNG and SVG, with its data as CSV.", metavar="FOLDER")
-    ] = None,
 ) -> None:
-    """Show one run: its configuration, its accuracy matrices, its memory; or one row's story."""
-    if figure is not None and row is None:
-        raise UsageError("--figure draws the story of one row; give it too, e.g. --row 17.")
-    from odedm.report.terminal import print_run, show_row
+    """Show one run: its configuration, its accuracy matrices, its memory."""
+    from odedm.report.terminal import print_run
 
     run = FinishedRun.load(find_run(path))
-    if row is not None:
-        show_row(run, row, out, as_json=as_json, folder=figure)
-    elif as_json:
+    if as_json:
         tell_json(run.result.to_dict())
     else:
         print_run(run.result, out)

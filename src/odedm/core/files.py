@@ -9,6 +9,7 @@ import secrets
 import shutil
 import stat
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -22,6 +23,9 @@ from odedm.core.errors import (
     is_infrastructure_error,
     require,
 )
+
+ABANDONED = 3600.0
+"""Seconds after which a temporary file of a single save is taken for what a killed process left."""
 
 
 def expand_user(path: str | Path = "~") -> Path:
@@ -110,12 +114,20 @@ def _beside(path: Path) -> Path:
 def atomic_file(path: Path) -> Iterator[Path]:
     """Yield a temporary file beside `path`, which is flushed and takes its place when the block ends well.
 
-    It is made as any new file is, so the user's umask decides who may read it.
+    A file that is replaced keeps its permissions, and a link is followed; who may read a new file the umask decides.
     """
+    try:
+        path = path.resolve()
+    except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle
+        raise UsageError(f"Cannot write '{path}': {error}. Give another path.") from error
     part = _beside(path)
     with writing(path):
         try:
+            if path.exists():
+                part.touch(0o600)  # for its owner alone until it has the permissions of the other
             yield part
+            if path.exists():
+                shutil.copymode(path, part)
             sync_file(part)
             os.replace(part, path)
             sync_folder(path.parent)
@@ -131,9 +143,13 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def write_for_user(what: str, path: Path, write: Callable[[Path], object]) -> Path:
-    """Call `write` for a path that a user gave, and make the folders on its way; `what` it is, for the error."""
+    """Call `write` for a path that a user gave, and make the folders on its way; `what` it is, for the error.
+
+    What killed processes left beside it is removed, as far as no process can be at it any more.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        remove_stale(path.resolve(), older_than=ABANDONED)
         write(path)
     except OSError as error:
         raise error_for(
@@ -199,14 +215,17 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
             shutil.rmtree(staging, ignore_errors=True)
 
 
-def remove_stale(folder: Path) -> None:
+def remove_stale(folder: Path, *, older_than: float = 0.0) -> None:
     """Remove what killed processes left of their work on a folder or file; move one that lies aside back.
 
-    Only for who knows that no other process is at work on it.
+    Only for who knows that no other process is at work on it, or with an age in seconds that no such work reaches.
     """
     # whole names, as `_beside` and checkpoints on their way out have them: what is left of "a.1" is none of "a"'s
     mark = re.compile(re.escape(f".{folder.name}.") + r"\d+\.(gone|[0-9a-f]{8}(\.old)?)")
+    latest = time.time() - older_than
     for path in [path for path in folder.parent.iterdir() if mark.fullmatch(path.name)]:
+        if older_than and path.lstat().st_mtime > latest:
+            continue
         if path.name.endswith(".old") and not folder.exists():
             os.replace(path, folder)
         elif path.is_dir():

@@ -60,7 +60,7 @@ METHODS = {
     "gdumb": Entry(
         "methods.gdumb:GDumb", "GDumb: a fresh network fitted to a balanced memory before each test.", "GDumb"
     ),
-    "aser": Entry("methods.aser:ASER", "ASER: replays and keeps rows by their Shapley value.", "ASER"),
+    "aser": Entry("methods.aser:ASER", "ASER (ASER_μ): replays and keeps rows by mean Shapley values.", "ASER"),
     "cope": Entry("methods.cope:CoPE", "CoPE: prototypes that follow their classes, the nearest one answers.", "CoPE"),
     "mir": Entry("methods.mir:MIRReplay", "MIR: replays the rows that the coming update would hurt most.", "MIR"),
     "finetune": Entry(
@@ -88,7 +88,7 @@ MEMORIES = {
 
 POLICIES = {
     "reservoir": Entry("memory.reservoir:ReservoirMemory", "A uniform sample of the whole stream."),
-    "task-quota": Entry("memory.quota:TaskQuota", "As many rows of every task, chosen when it ends (FDR)."),
+    "task-quota": Entry("memory.quota:TaskQuota", "As many rows of every task, by a second visit when it ends (FDR)."),
     "task-quota-released": Entry(
         "memory.quota:ReleasedTaskQuota", "FDR's quota as the framework releases it: off by one, nearly balanced."
     ),

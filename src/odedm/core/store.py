@@ -269,8 +269,12 @@ class Store:
         """Return a copy of the rows at `slot` [n]."""
         if not slot.is_cpu:
             return take(self.columns, slot)
-        at, columns = slot.numpy(), self.columns.items()
-        return {name: torch.from_numpy(self._array(name, c).take(at, 0)).view(c.dtype) for name, c in columns}
+        at, rows = slot.numpy(), Rows()
+        for name, column in self.columns.items():
+            rows[name] = torch.from_numpy(self._array(name, column).take(at, 0))
+            if rows[name].dtype is not column.dtype:
+                rows[name] = rows[name].view(column.dtype)
+        return rows
 
     def clear(self) -> None:
         """Mark every slot empty."""

@@ -13,11 +13,12 @@ import torch
 from torch import Tensor
 
 from odedm.core.errors import UsageError, short_repr
+from odedm.core.row_schema import RowSchema
 from odedm.core.rows import MemoryPart
 from odedm.core.validators import Choice
 from odedm.learner.endless_memory import LearnerEvent, candidate_rows
 from odedm.learner.estimator import Estimator, NotYetFit
-from odedm.learner.given_batch import LabelNames, LearnerRowForm, read_labels
+from odedm.learner.label_names import LabelNames, read_labels
 from odedm.learner.online_parts import OnlineParts
 from odedm.training.evaluation import in_chunks
 from odedm.training.numerics import deterministic_numerics
@@ -36,7 +37,7 @@ class Answering(Estimator):
     def _begin(self) -> None:
         self._events: deque[LearnerEvent] = deque(maxlen=KEPT_EVENTS)
         self._parts: OnlineParts | None = None
-        self._form: LearnerRowForm | None = None
+        self._schema: RowSchema | None = None
         self._labels = LabelNames()
         self._rows, self._broken, self._warned = 0, "", False
         self._seen_at = torch.zeros(0, dtype=torch.int64)
@@ -54,7 +55,7 @@ class Answering(Estimator):
             Labels [n], of the type that was given.
         """
         numbers = self._scores(x).argmax(1).cpu().numpy()
-        return np.asarray(np.array(self._labels.names)[numbers])
+        return np.asarray(self._labels.array()[numbers])
 
     def predict_proba(self, x: Any) -> np.ndarray[Any, Any]:
         """How likely each class is for each row.
@@ -83,8 +84,8 @@ class Answering(Estimator):
 
     def _scores(self, x: Any) -> Tensor:
         parts = self._ready()
-        assert self._form is not None
-        rows = self._form.read(x).to(parts.plan.device)
+        assert self._schema is not None
+        rows = self._schema.read_inputs(x).to(parts.plan.device)
         with self._numerics(), torch.no_grad():
             scores = in_chunks(parts.predictor(), rows)[:, : len(self._labels.names)]
             unseen = self._seen_at < 0
@@ -102,7 +103,7 @@ class Answering(Estimator):
         """
         memory = self._ready().memory
         found = candidate_rows(memory) if part == CANDIDATES else memory.rows(_part(part))
-        names = np.array(self._labels.names)[found["label"].cpu().numpy()]
+        names = self._labels.array()[found["label"].cpu().numpy()]
         return {"x": found["image"].cpu().numpy(), "y": names} | {
             name: found[name].cpu().numpy() for name in ("prototype", "index")
         }
@@ -125,7 +126,7 @@ class Answering(Estimator):
     def classes_(self) -> np.ndarray[Any, Any]:
         """The labels so far, sorted: the columns of `predict_proba`. Those of classes that join stand among them."""
         self._ready()
-        return np.array(self._labels.names)[self._labels.order()]
+        return self._labels.array()[self._labels.order()]
 
     @property
     def events(self) -> tuple[LearnerEvent, ...]:
@@ -136,16 +137,16 @@ class Answering(Estimator):
     def n_features_in_(self) -> int:
         """How many numbers a row has."""
         self._ready()
-        assert self._form is not None
-        return math.prod(self._form.shape)
+        assert self._schema is not None
+        return math.prod(self._schema.shape)
 
     @property
     def feature_names_in_(self) -> np.ndarray[Any, Any]:
         """The columns of the first frame."""
         self._ready()
-        if self._form is None or self._form.names is None:
+        if self._schema is None or self._schema.feature_names is None:
             raise AttributeError("The first rows were no frame, so features have no names.")
-        return np.array(self._form.names, dtype=object)
+        return np.array(self._schema.feature_names, dtype=object)
 
     @property
     def rows_seen_(self) -> int:

@@ -62,7 +62,7 @@ def go_on(kept: KeptModel, when: Mapping[str, Any]) -> Learner:
         **when,
     )
     with learner._numerics():
-        learner._join(kept.form, kept.labels.kind, list(kept.labels.names))
+        learner._join(kept.schema, kept.labels.kind, list(kept.labels.names))
     parts = learner._parts
     assert parts is not None
     try:

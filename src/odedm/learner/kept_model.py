@@ -21,11 +21,12 @@ from odedm.core.errors import InvalidFileError, UsageError, require, short_repr
 from odedm.core.plugins import check_name
 from odedm.core.registry import DEVICES, METHODS, NETS, PRECISIONS
 from odedm.core.rng import generator
+from odedm.core.row_schema import RowSchema
 from odedm.core.rows import Rows
 from odedm.core.tensor_archive import read_archive
 from odedm.core.validators import Choice, Device, Int
-from odedm.learner.given_batch import LabelNames, LearnerRowForm
-from odedm.learner.learner_state import MOST_CLASSES, stored_form, stored_labels
+from odedm.learner.label_names import LabelNames
+from odedm.learner.learner_state import MOST_CLASSES, stored_labels, stored_schema
 from odedm.learner.online_parts import fixed
 from odedm.methods.base import Method
 from odedm.methods.hyperparameters import configure
@@ -41,7 +42,6 @@ from odedm.training.model_view import MethodView
 from odedm.training.numerics import deterministic_numerics, set_precision
 from odedm.training.tricks import Tricks, apply_tricks, by_nearest_mean
 
-LABEL_KINDS = {str: "text", bool: "true or false", int: "whole numbers"}
 COLUMNS = ("image", "label", "index", "prototype", "order", "key")
 """What every stored row has, beside what its method keeps of it."""
 
@@ -51,7 +51,7 @@ class KeptModel:
     """A file's content, checked and built."""
 
     result: Result
-    form: LearnerRowForm
+    schema: RowSchema
     labels: LabelNames
     probe: MethodView
     rows: Rows
@@ -99,41 +99,36 @@ def _built(
 ) -> KeptModel:
     result = Result.from_dict(head["result"], "the model's result")
     plan, classes = result.experiment, len(result.classes)
-    form = stored_form([head["shape"], head["dtype"], None])
-    labels = stored_labels([_kind(head["labels"]), head["labels"]])
+    schema = stored_schema([head["shape"], head["dtype"], None])
+    labels = stored_labels(head["labels"])
     require(len(labels.names) == classes <= MOST_CLASSES, "it has not one label for each class")
-    net, kind, net_options, options = _parts(result, form, given, tensors)
+    net, kind, net_options, options = _parts(result, schema, given, tensors)
     precision = Choice("precision", PRECISIONS).validate("precision", plan["precision"])
     if plan["device"] != device.type:  # of another kind of device, which computes in its own way
         precision = resolve_precision("auto", device, second_order="second order" in kind.requires)
     tricks = Tricks(**{field.name: plan[field.name] for field in fields(Tricks)})
     draw = Int(1, MOST_CLASSES).validate("replay_batch", plan["replay_batch"])
     threads = threads or min(Int(1).validate("threads", plan["threads"]), os.cpu_count() or 1)
-    transform = _transform(head["views"], tensors, form).to(device)
+    transform = _transform(head["views"], tensors, schema).to(device)
     rng = partial(generator, Int(0).validate("seed", plan["seed"]), device=device)
     with deterministic_numerics(threads, precision):
-        network = build(net, form.shape, classes, seed=plan["seed"], options=net_options)
+        network = build(net, schema.shape, classes, seed=plan["seed"], options=net_options)
         network = set_precision(network.to(device), precision, second_order="second order" in kind.requires)
         method: Method = kind(net=network, draw=draw, rng=rng, **options)
         apply_tricks(tricks, method)
         ModelState.put_back(method, State(_of(STATE, tensors), head["state"]))
         network.eval()
-        rows = _rows(_of(MEMORY, tensors), form, classes)
+        rows = _rows(_of(MEMORY, tensors), schema, classes)
         stored = partial(_on, device, rows) if by_nearest_mean(plan.get("predict"), kind) else None
         probe = MethodView(method, transform, stored)
-        _try(probe, form, classes, device)
+        _try(probe, schema, classes, device)
     seen = head["seen"]
     require(type(seen) is int and 0 <= seen < 1 << 53, "it does not say how many rows it has seen")
-    return KeptModel(result, form, labels, probe, rows, seen, net, net_options, device, threads, precision)
+    return KeptModel(result, schema, labels, probe, rows, seen, net, net_options, device, threads, precision)
 
 
 def _on(device: torch.device, rows: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: rows[name].to(device) for name in ("image", "label", "index")}
-
-
-def _kind(labels: Any) -> str:
-    require(isinstance(labels, list) and labels and type(labels[0]) in LABEL_KINDS, "its labels are of no kind")
-    return LABEL_KINDS[type(labels[0])]
 
 
 def _of(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -141,7 +136,7 @@ def _of(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _parts(
-    result: Result, form: LearnerRowForm, given: tuple[Any, Any], tensors: Mapping[str, Tensor]
+    result: Result, schema: RowSchema, given: tuple[Any, Any], tensors: Mapping[str, Tensor]
 ) -> tuple[str, type[Method], dict[str, Any], dict[str, Any]]:
     """The network's name and the method's class with the options of both."""
     plan = result.experiment
@@ -154,8 +149,9 @@ def _parts(
     options = configure(method, kind, plan["options"])
     # a path to pretrained weights would be another's word on which file to read; the model has its own
     own = {name: value for name, value in plan["net_options"].items() if name != "weights"}
-    net_options = configure_net(net, form.shape, len(result.classes), own)
-    wanted = sum(each.numel() for each in build_on_meta(net, form.shape, len(result.classes), net_options).parameters())
+    net_options = configure_net(net, schema.shape, len(result.classes), own)
+    planned = build_on_meta(net, schema.shape, len(result.classes), net_options)
+    wanted = sum(weight.numel() for weight in planned.parameters())
     held = sum(each.numel() for name, each in _of(STATE, tensors).items() if name.startswith("net."))
     require(wanted <= held, f"its network would have {wanted} weights, and {held} are there")
     return net, kind, net_options, options
@@ -178,7 +174,7 @@ def _name(what: str, result: Result, given: Any, table: Mapping[str, Any]) -> st
     return Choice(what, table).validate(what, given)
 
 
-def _transform(views: Any, tensors: Mapping[str, Tensor], form: LearnerRowForm) -> Transform:
+def _transform(views: Any, tensors: Mapping[str, Tensor], schema: RowSchema) -> Transform:
     shift, scale = (tensors.get(f"{VIEWS}{name}") for name in ("shift", "scale"))
     fine = isinstance(views, list) and len(views) == 2 and type(views[0]) is int and 0 <= views[0] <= 1000
     require(fine and type(views[1]) is bool, "its crop and flip settings are malformed")
@@ -190,13 +186,13 @@ def _transform(views: Any, tensors: Mapping[str, Tensor], form: LearnerRowForm) 
             each.dtype == torch.float32 and bool(each.isfinite().all()),
             "the constants that scale its rows are not finite numbers",
         )
-    return fixed(Transform(shift, scale, views[0], views[1]), form)
+    return fixed(Transform(shift, scale, views[0], views[1]), schema)
 
 
-def _try(probe: MethodView, form: LearnerRowForm, classes: int, device: torch.device) -> None:
+def _try(probe: MethodView, schema: RowSchema, classes: int, device: torch.device) -> None:
     """Predict a row of zeros: a state that does not fit shows itself here, not in the middle of someone's work."""
     try:
-        scores = probe.predict(torch.zeros(1, *form.shape, dtype=form.dtype, device=device))
+        scores = probe.predict(torch.zeros(1, *schema.shape, dtype=schema.dtype, device=device))
         require(scores.shape == (1, classes) and scores.is_floating_point(), "its outputs are not one for each class")
     except UsageError:
         raise
@@ -204,12 +200,12 @@ def _try(probe: MethodView, form: LearnerRowForm, classes: int, device: torch.de
         raise InvalidFileError(f"it does not predict ({short_repr(str(error), 160)})") from error
 
 
-def _rows(rows: Rows, form: LearnerRowForm, classes: int) -> Rows:
+def _rows(rows: Rows, schema: RowSchema, classes: int) -> Rows:
     require(all(name in rows for name in COLUMNS), "its memory lacks a column")
     amount = len(rows["label"]) if rows["label"].dim() == 1 else -1
     require(all(each.dim() and len(each) == amount for each in rows.values()), "its memory's columns differ in length")
     whole = all(rows[name].dtype == torch.int64 and rows[name].dim() == 1 for name in COLUMNS[1:-1])
-    image = tuple(rows["image"].shape[1:]) == form.shape and rows["image"].dtype == form.dtype
+    image = tuple(rows["image"].shape[1:]) == schema.shape and rows["image"].dtype == schema.dtype
     require(whole and image and rows["key"].dtype == torch.float64, "its memory's columns are of another kind")
     fine = bool(((rows["label"] >= 0) & (rows["label"] < classes)).all())
     require(fine, "its memory has rows of no class")

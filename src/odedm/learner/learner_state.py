@@ -16,11 +16,13 @@ from odedm.checkpoint.load_state_tree import load_state_tree
 from odedm.checkpoint.state_tree import State, StateError, state_tree
 from odedm.core.errors import InvalidFileError, UsageError, require, short_repr
 from odedm.core.files import write_for_user
+from odedm.core.row_schema import RowSchema
+from odedm.core.rows import ColumnSpec
 from odedm.core.tensor_archive import read_archive, write_archive
 from odedm.core.validators import LARGEST
 from odedm.core.version import __version__
 from odedm.learner.endless_memory import LearnerEvent, stores
-from odedm.learner.given_batch import KINDS, LabelNames, LearnerRowForm
+from odedm.learner.label_names import LabelNames, read_labels
 from odedm.learner.online_parts import OnlineParts, Plan
 from odedm.memory.candidate_pool import ClassReservoirPool
 from odedm.memory.live_parts import PURPOSES
@@ -54,9 +56,9 @@ TYPES = {"uint8": torch.uint8, "float32": torch.float32}
 
 def capture(learner: Learner, *, copies: bool = True) -> dict[str, Any]:
     """The whole state: a head of plain values, and all tensors on the CPU, the learner's own unless `copies`."""
-    parts, form = learner._parts, learner._form
+    parts, schema = learner._parts, learner._schema
     assert parts is not None
-    assert form is not None
+    assert schema is not None
     try:
         drawn = state_tree(parts.drawn_from())
     except StateError as error:
@@ -75,7 +77,11 @@ def capture(learner: Learner, *, copies: bool = True) -> dict[str, Any]:
         "versions": {"odedm": __version__, "torch": str(torch.__version__)},
         "parameters": _plain_parameters(learner),
         "device": parts.plan.device.type,
-        "form": [list(form.shape), str(form.dtype).removeprefix("torch."), form.names and list(form.names)],
+        "form": [
+            list(schema.shape),
+            str(schema.dtype).removeprefix("torch."),
+            schema.feature_names and list(schema.feature_names),
+        ],
         "labels": [learner._labels.kind, learner._labels.names],
         "outputs": parts.classes,
         "rows": learner._rows,
@@ -160,7 +166,10 @@ def restore(learner: Learner, state: Mapping[str, Any]) -> None:
     """Put a state into a learner that was made with the same parameters and has learned nothing."""
     head, tensors = state["head"], dict(state["tensors"])
     try:
-        form, labels = stored_form(head["form"]), stored_labels(head["labels"])
+        schema = stored_schema(head["form"])
+        require(isinstance(head["labels"], list) and len(head["labels"]) == 2, "its labels are not listed")
+        labels = stored_labels(head["labels"][1])
+        require(labels.kind == head["labels"][0], "its labels are of another kind")
         outputs, rows = _number(head["outputs"], "number of outputs"), _number(head["rows"], "number of rows")
         amount = len(labels.names)
         require(1 <= amount <= outputs <= MOST_CLASSES, "it has more labels than outputs")
@@ -170,7 +179,7 @@ def restore(learner: Learner, state: Mapping[str, Any]) -> None:
             here == there,
             f"it was saved on '{short_repr(there)}' and this is '{here}'; give device={short_repr(there)}",
         )
-        parts = OnlineParts(plan, form, outputs)
+        parts = OnlineParts(plan, schema, outputs)
         if parts.classes < outputs:
             parts.grow(outputs)
         many = f"the net has {parts.classes} outputs and the saved one {outputs}; give one of {outputs} or fewer"
@@ -186,7 +195,7 @@ def restore(learner: Learner, state: Mapping[str, Any]) -> None:
         raise UsageError(f"The saved learner cannot be used: {_unlike(str(error))}.") from error
     except (KeyError, TypeError, IndexError, AttributeError, RuntimeError, OverflowError) as error:
         raise UsageError(f"The saved learner cannot be used: {short_repr(str(error), 200)}.") from error
-    learner._parts, learner._form, learner._labels, learner._rows = parts, form, labels, rows
+    learner._parts, learner._schema, learner._labels, learner._rows = parts, schema, labels, rows
     learner._seen_at, learner._news, learner._warned = seen_at, news, head["warned"]
     learner._events.extend(events)
 
@@ -205,7 +214,7 @@ def _counts(value: Any, amount: int, most: int, name: str) -> Tensor:
     return counts
 
 
-def stored_form(plain: Any) -> LearnerRowForm:
+def stored_schema(plain: Any) -> RowSchema:
     """What the first rows were, as a file says it."""
     require(isinstance(plain, list) and len(plain) == 3, "its rows are not described")
     shape, dtype, names = plain
@@ -216,19 +225,20 @@ def stored_form(plain: Any) -> LearnerRowForm:
         isinstance(names, list) and len(names) == math.prod(shape) and all(isinstance(each, str) for each in names)
     )
     require(named, "its features have no names")
-    return LearnerRowForm(tuple(shape), TYPES[dtype], names and tuple(names))
+    return RowSchema((ColumnSpec("image", tuple(shape), TYPES[dtype]),), names and tuple(names))
 
 
-def stored_labels(plain: Any) -> LabelNames:
-    """The labels so far, as a file says them."""
-    require(isinstance(plain, list) and len(plain) == 2 and plain[0] in KINDS.values(), "its labels are of no kind")
-    kind = next(each for each, word in KINDS.items() if word == plain[0])
-    require(
-        isinstance(plain[1], list) and all(type(each) is kind for each in plain[1]), "its labels are of mixed types"
-    )
+def stored_labels(values: Any) -> LabelNames:
+    """Return the labels so far, as a file lists them."""
+    require(isinstance(values, list), "its labels are not listed")
     labels = LabelNames()
-    labels.join(plain[0], plain[1])
-    require(len(labels.names) == len(plain[1]), "a label is there twice")
+    try:
+        kind, plain = read_labels(values, len(values))
+    except UsageError as error:
+        raise InvalidFileError("its labels are of no kind, or of mixed types") from error
+    require(list(map(type, plain)) == list(map(type, values)), "its labels are of mixed types")
+    labels.join(kind, plain)
+    require(len(labels.names) == len(values), "a label is there twice")
     return labels
 
 

@@ -14,12 +14,13 @@ from torch import Tensor
 
 from odedm.core.errors import UsageError, short_repr
 from odedm.core.files import as_path
+from odedm.core.row_schema import RowSchema
 from odedm.core.validators import Int
 from odedm.learner import learner_state
 from odedm.learner.answering import Answering
 from odedm.learner.endless_memory import LearnerEvent
-from odedm.learner.given_batch import LearnerRowForm, read_labels
 from odedm.learner.growth import check_growth
+from odedm.learner.label_names import read_labels
 from odedm.learner.online_parts import OnlineParts, Plan
 from odedm.memory.live_parts import pins
 
@@ -129,7 +130,7 @@ class Learner(Answering):
         """
         self._sound()
         self._check_pace()
-        form, rows = LearnerRowForm.of(x) if self._form is None else (self._form, self._form.read(x))
+        schema, rows = RowSchema.of_inputs(x) if self._schema is None else (self._schema, self._schema.read_inputs(x))
         kind, values = read_labels(y, len(rows))
         new = self._labels.new(kind, values)
         announced: list[Any] = []
@@ -142,7 +143,7 @@ class Learner(Answering):
                 raise UsageError(f"classes are {other} and the labels {kind}; give both of one type.")
         if new or announced or self._parts is None:
             with self._numerics():
-                self._join(form, kind, [*announced, *values])
+                self._join(schema, kind, [*announced, *values])
         with self._numerics():  # entered anew: only now is the precision of the first rows known
             label = torch.tensor(self._labels.numbers(values))
             batch = int(self.batch)  # torch takes no number of numpy's
@@ -164,14 +165,14 @@ class Learner(Answering):
         self._begin()
         return self.partial_fit(x, y)
 
-    def _join(self, form: LearnerRowForm, kind: str, values: list[Any]) -> None:
+    def _join(self, schema: RowSchema, kind: str, values: list[Any]) -> None:
         """Outputs for labels that are new; the first rows build everything."""
         amount = len(self._labels.names) + len(self._labels.new(kind, values))
-        parts = self._parts or OnlineParts(Plan.of(self.get_params()), form, amount)
+        parts = self._parts or OnlineParts(Plan.of(self.get_params()), schema, amount)
         if parts.classes < amount:
             check_growth(parts.method.net)  # refuses before anything has changed
             parts.grow(amount)
-        self._parts, self._form = parts, form
+        self._parts, self._schema = parts, schema
         self._labels.join(kind, values)
         joining = amount - len(self._news)
         self._seen_at = torch.cat([self._seen_at, torch.full((joining,), -1)])

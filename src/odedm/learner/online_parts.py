@@ -13,10 +13,10 @@ from odedm.core.errors import UsageError, short_repr
 from odedm.core.options import with_keyword
 from odedm.core.registry import DEVICES, METHODS, OPTIMIZERS, PRECISIONS, PREDICTIONS, RETRIEVALS, STREAM_LOSSES, VIEWS
 from odedm.core.rng import generator
+from odedm.core.row_schema import RowSchema
 from odedm.core.rows import ColumnSpec, Rows, Task
 from odedm.core.validators import Choice, Device, Float, Int
 from odedm.learner.endless_memory import every_row, learner_buffer, lengthen, open_candidates, settle_memory
-from odedm.learner.given_batch import LearnerRowForm
 from odedm.learner.growth import grow
 from odedm.learner.net_choice import make_net
 from odedm.learner.running_scale import RunningScale
@@ -147,14 +147,14 @@ def _tricks(given: Mapping[str, Any]) -> Tricks:
 class OnlineParts:
     """Network, method, memory, replay, and the generators that they draw from."""
 
-    def __init__(self, plan: Plan, form: LearnerRowForm, classes: int) -> None:
+    def __init__(self, plan: Plan, schema: RowSchema, classes: int) -> None:
         self.plan, config = plan, plan.engine
         device = config.device
-        check_pictures(config.tricks, form.shape, form.dtype)
-        net = make_net(plan.net, form.shape, classes, seed=config.seed, options=plan.net_options)
-        self.scale = RunningScale(form.shape, device) if isinstance(plan.scaling, str) else None
-        transform = self.scale.transform if self.scale else fixed(plan.scaling, form).to(device)
-        image = ColumnSpec("image", form.shape, form.dtype)
+        check_pictures(config.tricks, schema.shape, schema.dtype)
+        net = make_net(plan.net, schema.shape, classes, seed=config.seed, options=plan.net_options)
+        self.scale = RunningScale(schema.shape, device) if isinstance(plan.scaling, str) else None
+        transform = self.scale.transform if self.scale else fixed(plan.scaling, schema).to(device)
+        image = ColumnSpec("image", schema.shape, schema.dtype)
         self.memory_rngs = generators(config.seed, device)
 
         def make_memory(method_columns: tuple[ColumnSpec, ...]) -> DualBuffer:
@@ -212,18 +212,18 @@ class OnlineParts:
         return {name: getattr(self, name) for name in names} | {"draws": self.replay.generators}
 
 
-def fixed(given: Transform | None, form: LearnerRowForm) -> Transform:
+def fixed(given: Transform | None, schema: RowSchema) -> Transform:
     """Constants that were given; else rows as they are, bytes of images from 0 to 1."""
     if given is None:
-        return Transform(torch.zeros(()), torch.tensor(1 / 255 if form.dtype == torch.uint8 else 1.0))
+        return Transform(torch.zeros(()), torch.tensor(1 / 255 if schema.dtype == torch.uint8 else 1.0))
     try:
-        whole = given.shift.broadcast_to(form.shape).shape == given.scale.broadcast_to(form.shape).shape
+        whole = given.shift.broadcast_to(schema.shape).shape == given.scale.broadcast_to(schema.shape).shape
     except RuntimeError:
         whole = False
-    if not whole or ((given.pad or given.flip) and len(form.shape) != 3):
+    if not whole or ((given.pad or given.flip) and len(schema.shape) != 3):
         raise UsageError(
             f"The transform is for rows of another shape: its constants are {list(given.shift.shape)}, the rows "
-            f"{list(form.shape)}. Give scaling='auto', or one made for such rows."
+            f"{list(schema.shape)}. Give scaling='auto', or one made for such rows."
         )
     # copies: what is given may be another learner's or a data set's
     return Transform(given.shift.clone(), given.scale.clone(), given.pad, given.flip)

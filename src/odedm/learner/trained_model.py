@@ -13,13 +13,12 @@ from torch import Tensor, nn
 from odedm.core.files import as_path
 from odedm.core.rows import MemoryPart, Rows
 from odedm.core.validators import Choice
-from odedm.learner.given_batch import read_labels
 from odedm.learner.going_on import go_on
 from odedm.learner.kept_model import KeptModel, find_model, read_model
+from odedm.learner.label_names import read_labels
 from odedm.learner.online_learner import Learner
 from odedm.results.result import Result
 from odedm.results.run_summary import summary_line
-from odedm.stream.dataset import rows_in_form
 from odedm.training.experiment import Experiment
 from odedm.training.numerics import deterministic_numerics
 
@@ -67,7 +66,7 @@ class TrainedModel:
         Returns:
             Labels [n], of the type that the data set was given.
         """
-        return np.asarray(np.array(self._kept.labels.names)[self._scores(x).argmax(1).cpu().numpy()])
+        return np.asarray(self._kept.labels.array()[self._scores(x).argmax(1).cpu().numpy()])
 
     def predict_proba(self, x: Any) -> np.ndarray[Any, Any]:
         """How likely each class is for each row: the softmax of the method's scores.
@@ -113,14 +112,14 @@ class TrainedModel:
 
     def _asked(self, question: Callable[[Tensor], Tensor], x: Any) -> Tensor:
         own = self._kept
-        rows = rows_in_form(own.form.shape, own.form.dtype, x).to(own.device)
+        rows = own.schema.read_inputs(x).to(own.device)
         with deterministic_numerics(own.threads, own.precision), torch.no_grad():
             return question(rows)
 
     @property
     def classes_(self) -> np.ndarray[Any, Any]:
         """The labels, sorted: the columns of `predict_proba`."""
-        return np.array(self._kept.labels.names)[self._kept.labels.order()]
+        return self._kept.labels.array()[self._kept.labels.order()]
 
     @property
     def class_names(self) -> dict[Any, str]:
@@ -154,7 +153,7 @@ class TrainedModel:
         held = self._kept.rows
         pinned = held["prototype"] >= 0
         taken = {"all": torch.ones_like(pinned), "short": ~pinned, "long": pinned}[asked]
-        names = np.array(self._kept.labels.names)[held["label"][taken].numpy()]
+        names = self._kept.labels.array()[held["label"][taken].numpy()]
         return {"x": held["image"][taken].numpy(), "y": names} | {
             name: held[name][taken].numpy() for name in ("prototype", "index")
         }

@@ -10,12 +10,12 @@ from typing import Any
 import torch
 
 from odedm.core.errors import UsageError, short_repr, unknown_name_error
+from odedm.core.row_schema import RowSchema
 from odedm.core.rows import MemoryPart, Task, count
 from odedm.core.validators import Int
 from odedm.memory import live_state
 from odedm.memory.buffer import TaskEndBuffer
 from odedm.memory.dual import DualBuffer
-from odedm.memory.given_rows import MemoryRowFormat
 from odedm.memory.live_buffer import live_buffer, make_room, pin_all
 from odedm.memory.live_parts import (
     OF_METHODS,
@@ -106,7 +106,7 @@ class DualMemory:
         self.tasks = 0
         """How many tasks have ended."""
         self._rngs = generators(self.seed, self.device)
-        self._form: MemoryRowFormat | None = None
+        self._schema: RowSchema | None = None
         self._dual: DualBuffer | None = None
 
     @property
@@ -142,17 +142,17 @@ class DualMemory:
         >>> sorted(memory.rows())
         ['images', 'labels', 'logits', 'prototype']
         """
-        if self._form is None:
-            form, rows = MemoryRowFormat.of(images, labels, columns)
+        if self._schema is None:
+            schema, rows = RowSchema.of_rows(images, labels, columns)
         else:
-            form, rows = self._form, self._form.read(images, labels, columns)
-        dual = self._dual or live_buffer(self.settings, form, self.device, self._rngs)
+            schema, rows = self._schema, self._schema.read_rows(images, labels, columns)
+        dual = self._dual or live_buffer(self.settings, schema, self.device, self._rngs)
         rows = {name: column.to(self.device) for name, column in rows.items()}
         if isinstance(dual.buffer, TaskEndBuffer):
             rows["task"] = torch.full_like(rows["label"], self.tasks)
         make_room(dual, class_list(rows["label"].unique()))
-        dual.add(rows, LoopProbe(form, None, None), rng=self._rngs["memory"])
-        self._form, self._dual = form, dual
+        dual.add(rows, LoopProbe(schema, None, None), rng=self._rngs["memory"])
+        self._schema, self._dual = schema, dual
 
     def sample(self, n: int, part: str | MemoryPart = "all") -> dict[str, Any]:
         """Draw rows uniformly at random, none of them twice.
@@ -170,13 +170,13 @@ class DualMemory:
         >>> memory.sample(3)["images"].shape
         torch.Size([3, 2])
         """
-        form, dual = self._known()
-        return form.give(dual.sample(Int(0).validate("n", n), part=_part(part), rng=self._rngs["draw"]))
+        schema, dual = self._known()
+        return schema.to_user(dual.sample(Int(0).validate("n", n), part=_part(part), rng=self._rngs["draw"]))
 
     def rows(self, part: str | MemoryPart = "all") -> dict[str, Any]:
         """All rows of a part, named as in `sample`: short-term by arrival, then long-term by the order of pinning."""
-        form, dual = self._known()
-        return form.give(dual.rows(_part(part)))
+        schema, dual = self._known()
+        return schema.to_user(dual.rows(_part(part)))
 
     def end_task(
         self, classes: Iterable[int] | None = None, *, embed: Embed | None = None, annotate: Annotate | None = None
@@ -193,8 +193,8 @@ class DualMemory:
             annotate: from images to a table of columns, to take the place of what prototypes had in the stream (their
                 logits by the network of now, say).
         """
-        form, dual = self._known()
-        pool, view = dual.pool, LoopProbe(form, embed, annotate)
+        schema, dual = self._known()
+        pool, view = dual.pool, LoopProbe(schema, embed, annotate)
         seen, rows = (pool.classes(), pool.rows()) if pool else ([], {})
         pin_all(dual, seen if classes is None else class_list(classes), view)
         if isinstance(dual.buffer, TaskEndBuffer) and count(rows):
@@ -213,10 +213,10 @@ class DualMemory:
             embed: from images to features.
             annotate: from images to new values of columns.
         """
-        form, dual = self._known()
+        schema, dual = self._known()
         if isinstance(dual.buffer, TaskEndBuffer):
             raise UsageError("This memory's policy chooses rows when a task ends: call end_task instead.")
-        pin_all(dual, class_list(classes), LoopProbe(form, embed, annotate))
+        pin_all(dual, class_list(classes), LoopProbe(schema, embed, annotate))
 
     def release(self, labels: Iterable[int] | int) -> int:
         """Forget the prototypes of some classes; their room goes back to the short-term part.
@@ -280,10 +280,10 @@ class DualMemory:
         memory.load_state_dict(state)
         return memory
 
-    def _known(self) -> tuple[MemoryRowFormat, DualBuffer]:
-        if self._form is None or self._dual is None:
+    def _known(self) -> tuple[RowSchema, DualBuffer]:
+        if self._schema is None or self._dual is None:
             raise UsageError("Nothing was added to this memory yet: call add(images, labels) first.")
-        return self._form, self._dual
+        return self._schema, self._dual
 
     def __getstate__(self) -> dict[str, Any]:
         return {"state": self.state_dict(), "device": str(self.device)}

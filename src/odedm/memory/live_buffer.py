@@ -8,27 +8,29 @@ import torch
 
 from odedm.core.errors import UsageError
 from odedm.core.registry import POLICIES
-from odedm.core.rows import MemoryPart
+from odedm.core.row_schema import RowSchema
+from odedm.core.rows import ColumnSpec, MemoryPart
 from odedm.memory.buffer import TaskEndBuffer
 from odedm.memory.candidate_pool import TaskPool
 from odedm.memory.dual import DualBuffer
-from odedm.memory.given_rows import TASK, MemoryRowFormat
 from odedm.memory.live_parts import Generators, LoopProbe, build_dual, pins, policy_name
 from odedm.memory.settings import MemorySettings
+
+TASK = ColumnSpec("task", dtype=torch.int64)
 
 
 def live_buffer(
     settings: MemorySettings,
-    form: MemoryRowFormat,
+    schema: RowSchema,
     device: torch.device,
     rngs: Generators,
     *,
     capacity: int | None = None,
 ) -> DualBuffer:
-    """An empty buffer for rows of this form, which collects candidates where any are chosen from them."""
+    """An empty buffer for rows of this schema, which collects candidates where any are chosen from them."""
     policy = policy_name(settings)
     at_borders = issubclass(POLICIES[policy].load(), TaskEndBuffer)
-    fields = (*form.fields, TASK) if at_borders else form.fields
+    fields = (*schema.columns, TASK) if at_borders else schema.columns
     dual = build_dual(settings, policy, fields, device, rngs, capacity=capacity, all_or_nothing=True)
     if dual.pool is None and (at_borders or pins(settings)):
         dual.pool = TaskPool(fields, device)

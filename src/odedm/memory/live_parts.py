@@ -15,12 +15,12 @@ from torch import Tensor, nn
 from odedm.core.errors import UsageError, short_repr
 from odedm.core.registry import POLICIES
 from odedm.core.rng import generator
+from odedm.core.row_schema import OWN, RowSchema, as_tensor
 from odedm.core.rows import ColumnSpec, Rows, count
 from odedm.memory.buffer import Buffer, TaskEndBuffer
 from odedm.memory.build_context import build_policy, check_policy_options
 from odedm.memory.candidate_pool import ClassReservoirPool
 from odedm.memory.dual import DualBuffer
-from odedm.memory.given_rows import OWN, MemoryRowFormat, tensor_of
 from odedm.memory.prototype_quotas import EqualShare, FixedQuota
 from odedm.memory.settings import DEFAULT_RHO, ODEDM, MemorySettings, Native, Reservoir, consolidator
 
@@ -140,7 +140,7 @@ def generators(seed: int, device: torch.device) -> Generators:
 class LoopProbe:
     """What a memory may ask of a loop: features, and new values of columns, by the functions that were given."""
 
-    form: MemoryRowFormat
+    schema: RowSchema
     embedding: Embed | None
     annotation: Annotate | None
 
@@ -155,7 +155,7 @@ class LoopProbe:
         with torch.no_grad(), _evaluating(self.embedding):
             for part in image.split(CHUNK):
                 given = self.embedding(self._input(part))
-                points = given.detach() if isinstance(given, Tensor) else tensor_of("features", given)
+                points = given.detach() if isinstance(given, Tensor) else as_tensor(given, "features")
                 if points.dim() < 2 or len(points) != len(part):
                     raise UsageError(
                         f"embed must give features [n, d]; of {len(part)} images it gave {list(points.shape)}."
@@ -166,7 +166,7 @@ class LoopProbe:
     def _input(self, image: Tensor) -> Any:
         """Images as the function takes them: a module gets tensors, on the device of its weights."""
         if not isinstance(self.embedding, nn.Module):
-            return self.form.like_given(image)
+            return self.schema.like_given(image)
         weight = next(self.embedding.parameters(), None)
         return image if weight is None else image.to(weight.device)
 
@@ -175,9 +175,9 @@ class LoopProbe:
         if self.annotation is None or not count(rows):
             return {}
         with torch.no_grad(), _evaluating(self.annotation):
-            given = self.annotation(self.form.like_given(rows["image"]))
+            given = self.annotation(self.schema.like_given(rows["image"]))
         home = rows["image"].device
-        return {OWN + name: self.form.column(name, each, count(rows)).to(home) for name, each in given.items()}
+        return {OWN + name: self.schema.read_column(name, each, count(rows)).to(home) for name, each in given.items()}
 
     def features_and_losses(self, rows: Rows) -> tuple[Tensor, Tensor]:  # noqa: ARG002
         """Not known here."""

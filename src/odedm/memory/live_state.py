@@ -17,13 +17,13 @@ from odedm.core.errors import InvalidFileError, UsageError, require
 from odedm.core.files import atomic_file, check_file, write_for_user
 from odedm.core.plain_data import differences
 from odedm.core.rng import derive_seed
+from odedm.core.row_schema import LABEL, OWN, TAKEN, TYPES, RowSchema, public
 from odedm.core.rows import ColumnSpec
 from odedm.core.store import Store
 from odedm.core.tensor_archive import check_there, refuse_others, save_tensors
 from odedm.core.validators import LARGEST
 from odedm.memory.buffer import Buffer
 from odedm.memory.candidate_pool import CandidatePool, ClassReservoirPool, TaskPool
-from odedm.memory.given_rows import LABEL, OWN, TAKEN, TYPES, MemoryRowFormat, public
 from odedm.memory.live_buffer import live_buffer
 from odedm.memory.live_parts import OF_METHODS, PURPOSES, Generators, generators
 from odedm.memory.settings import MemorySettings, NoMemory, memory_from_dict, memory_to_dict
@@ -48,10 +48,10 @@ def capture(memory: DualMemory) -> dict[str, Any]:
         "seen": 0,
         "candidates": None,
     }
-    if memory._form and memory._dual:
-        form, buffer, pool = memory._form, memory._dual.buffer, memory._dual.pool
-        fields = [[field.name, list(field.shape), str(field.dtype).removeprefix("torch.")] for field in form.fields]
-        state |= {"format": {"numpy": form.numpy, "fields": fields}, "seen": int(buffer.num_seen)}
+    if memory._schema and memory._dual:
+        schema, buffer, pool = memory._schema, memory._dual.buffer, memory._dual.pool
+        fields = [[field.name, list(field.shape), str(field.dtype).removeprefix("torch.")] for field in schema.columns]
+        state |= {"format": {"numpy": schema.numpy, "fields": fields}, "seen": int(buffer.num_seen)}
         tensors |= stored("host", buffer.store)
         if isinstance(pool, TaskPool):
             tensors |= {f"collected.{name}": column for name, column in pool.rows().items()}
@@ -95,15 +95,15 @@ def restore(memory: DualMemory, state: Mapping[str, Any]) -> None:
         require(all(name in state for name in PLAIN), f"it lacks one of {', '.join(PLAIN)}")
         seed, tasks = _number(state["seed"], "seed"), _number(state["tasks"], "number of tasks")
         rngs = _generators(seed, _number(state["seen"], "number of rows seen"), memory.device, state)
-        form, dual = None, None
+        schema, dual = None, None
         if state["format"] is not None:
-            form = _format(state["format"])
-            dual = live_buffer(settings, form, memory.device, rngs, capacity=0)
+            schema = _schema(state["format"])
+            dual = live_buffer(settings, schema, memory.device, rngs, capacity=0)
             restore_parts(dual.buffer, dual.pool, settings.capacity, state)
     except InvalidFileError as error:
         raise UsageError(f"The state of a memory cannot be used: {error}.") from error
     memory.settings, memory.seed, memory.tasks = settings, seed, tasks
-    memory._rngs, memory._form, memory._dual = rngs, form, dual
+    memory._rngs, memory._schema, memory._dual = rngs, schema, dual
 
 
 def _number(value: Any, name: str) -> int:
@@ -127,7 +127,7 @@ def _generators(seed: int, seen: int, device: torch.device, state: Mapping[str, 
     return rngs
 
 
-def _format(plain: Any) -> MemoryRowFormat:
+def _schema(plain: Any) -> RowSchema:
     """The columns of rows, as anyone may have written them."""
     require(isinstance(plain, Mapping) and isinstance(plain.get("numpy"), bool), "its columns are not described")
     listed = plain.get("fields")
@@ -147,7 +147,7 @@ def _format(plain: Any) -> MemoryRowFormat:
     )
     own = [name for name in names[2:] if name.startswith(OWN) and public(name) not in TAKEN]
     require(own == names[2:] and len(set(own)) == len(own), "its columns have names that they cannot have")
-    return MemoryRowFormat(tuple(fields), plain["numpy"])
+    return RowSchema(tuple(fields), None, plain["numpy"])
 
 
 def restore_parts(host: Buffer, pool: CandidatePool | None, capacity: int, state: Mapping[str, Any]) -> None:

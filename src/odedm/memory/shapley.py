@@ -49,7 +49,7 @@ def knn_shapley(
     `candidate` is [n, d], `known` [n] has their labels, and `here` [n] which of them count, all unless given. With
     candidates in the order of their distance and m_j = 1 where the j-th has the point's label, the values are
     s_j = s_{j+1} + (m_j - m_{j+1}) / k · min(k, j) / j, from behind the last one, where both are 0. They sum to the
-    share of right ones among the k nearest.
+    share of right ones among the k nearest, also where there are fewer than k (the release has m / n for the last one).
 
     >>> knn_shapley(torch.zeros(1, 1), torch.tensor([1]), torch.tensor([[2.0], [1.0]]), torch.tensor([0, 1]), k=1)
     tensor([[0., 1.]], dtype=torch.float64)

@@ -21,7 +21,8 @@ class AGEM(Method):
     """Descends on the stream batch; where that would raise the loss of a replay draw, only across it.
 
     Stored rows are no part of the loss: the draw's gradient says which direction is forbidden. With ODEDM the auxiliary
-    long-term term belongs to the loss and is projected along with it.
+    long-term term belongs to the loss and is projected along with it. Its own memory, as many rows of every task, reads
+    a task's rows again when it ends, where the paper's is filled online: a reservoir keeps the setting strictly online.
     """
 
     policy: ClassVar[str] = "task-quota"

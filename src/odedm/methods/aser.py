@@ -1,4 +1,4 @@
-"""ASER: experience replay of rows by their Shapley value, and a memory that keeps the worthiest."""
+"""ASER: experience replay of rows by their mean Shapley values, and a memory that keeps the worthiest."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from odedm.methods.er import ER
 @stored("method/aser")
 @dataclass(kw_only=True, eq=False)
 class ASER(ER):
-    """Steps are those of ER; rows are drawn by the retrieval "aser" and kept by the policy "aser"."""
+    """Steps are those of ER; rows are drawn by the retrieval "aser" and kept by the policy "aser".
+
+    It is the paper's ASER_μ, by means of Shapley values; the variant by the largest and the smallest is not here.
+    """
 
     policy: ClassVar[str] = "aser"
     retrieval: ClassVar[str] = "aser"

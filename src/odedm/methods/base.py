@@ -92,7 +92,7 @@ class Method:
     """Names in `REQUIREMENTS`."""
     unsupported: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """What a run may not ask of it, with the reason behind "because": stream_loss, predict, weight_average, views,
-    retrieval or gamma."""
+    retrieval, gamma or momentum."""
     capturable: ClassVar[bool] = False
     """Whether a step can be recorded once and replayed by the device: its shapes depend on sizes alone, it reads no
     value back, and what it keeps changes in place. Host values may change at a task's borders, not in between."""
@@ -131,6 +131,11 @@ class Method:
     def unsupported_with(cls, options: Mapping[str, Any]) -> Mapping[str, str]:  # noqa: ARG003 - of most by any options
         """Return `unsupported` where the method has these hyper-parameters."""
         return cls.unsupported
+
+    @classmethod
+    def defaults_for(cls, classes: int) -> Mapping[str, Any]:  # noqa: ARG003 - of most for any stream
+        """Return the hyper-parameters that have another default on a stream of so many classes."""
+        return {}
 
     def loss(self, batch: Rows, replay: Replay) -> tuple[Tensor, Rows]:  # noqa: ARG002
         """Return the loss (0-d) of a stream batch and what is replayed, and the declared columns of the batch's rows.

@@ -21,7 +21,8 @@ class ERACE(Method):
     """The stream's cross-entropy runs among the classes of its own batch, the replay's among all classes seen so far.
 
     So a new class does not push the features of old ones away while it has none of its own yet; what tells it from
-    them is the replay. BatchNorm sees stream and replay each by itself.
+    them is the replay. BatchNorm sees stream and replay each by itself. With `unseen` classes that are still to come
+    compete in both, as in common releases: then a batch of one class teaches by its own term too.
     """
 
     capturable: ClassVar[bool] = True
@@ -30,6 +31,7 @@ class ERACE(Method):
     }
 
     lr: float = 0.03
+    unseen: bool = False
     seen: Tensor = field(init=False, repr=False)
     """Which classes [C] the stream has shown."""
 
@@ -43,15 +45,19 @@ class ERACE(Method):
         self.seen |= present  # in place: a captured step holds on to the tensor
         past = replay()
         logits, recalled = self.logits(batch, past)
-        loss = cross_entropy_among(present, logits, batch["label"])
+        loss = cross_entropy_among(present | ~self.seen if self.unseen else present, logits, batch["label"])
         if past:
-            loss = loss + cross_entropy_among(self.seen, recalled, past["label"])
+            loss = loss + self.replay_loss(recalled, past["label"])
         return loss, {}
 
     def long_term_loss(self, rows: Rows, replay: Replay) -> Tensor:  # noqa: ARG002
-        """Long-term rows are replay: among the seen classes."""
+        """Long-term rows are replay."""
         (logits,) = self.logits(rows)
-        return cross_entropy_among(self.seen, logits, rows["label"])
+        return self.replay_loss(logits, rows["label"])
+
+    def replay_loss(self, logits: Tensor, label: Tensor) -> Tensor:
+        """Return CE(h(x'), y') among the seen classes, or among all."""
+        return F.cross_entropy(logits, label) if self.unseen else cross_entropy_among(self.seen, logits, label)
 
     def on_classes_added(self, classes: int) -> None:
         """The new ones were not seen yet."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +25,8 @@ from odedm.methods.contrastive import (
 from odedm.methods.contrastive_views import in_turns, random_view
 from odedm.methods.meta_learning import at_least
 
+CIFAR_10 = 10
+"""Classes up to which the release's settings for CIFAR-10 are the defaults."""
 POOL = 512
 """Stored rows among which partners of confused classes are looked for; of a smaller memory all."""
 
@@ -52,6 +54,7 @@ class OnPro(Method):
     unsupported: ClassVar[Mapping[str, str]] = {
         "stream_loss": "its stream has no cross-entropy after the first task",
         "views": "its losses compare views and turns of its own",
+        "momentum": "its optimizer is Adam, with the release's moments",
     }
     capturable: ClassVar[bool] = True
 
@@ -89,6 +92,11 @@ class OnPro(Method):
         self.quantiles = beta_quantiles(self.mixup_alpha).to(weight.device)
         self.chance = self.rng("onpro")
         super().__post_init__()
+
+    @classmethod
+    def defaults_for(cls, classes: int) -> Mapping[str, Any]:
+        """Return the release's for CIFAR-10, and with more classes those for CIFAR-100 and Tiny-ImageNet."""
+        return {} if classes <= CIFAR_10 else {"similarity": 1.0, "mixup": 0.2, "base_rate": 0.9}
 
     def trained(self) -> list[nn.Parameter]:
         """The network and the projection."""
@@ -189,7 +197,10 @@ class OnPro(Method):
         return Mixed(torch.lerp(image, other, share.view(-1, *[1] * (image.dim() - 1))), label, other_label, share)
 
     def confused(self, pool: Rows, amount: int) -> tuple[Tensor, Tensor]:
-        """Positions [amount] of two rows of the pool: of a pair of classes, likelier the nearer their prototypes."""
+        """Return positions [amount] of two rows of the pool: of two classes, likelier the nearer their prototypes.
+
+        With fewer than two prototypes there is no pair: any rows.
+        """
         classes, there = self.net.classes, self.prototypes.abs().sum(1) > 0
         nearness = 1 / torch.cdist(self.prototypes, self.prototypes).clamp(min=1e-3)
         pairs = (there[:, None] & there).triu(1)
@@ -199,7 +210,7 @@ class OnPro(Method):
         found = []
         for label in (chosen // classes, chosen % classes):
             noise = torch.rand(amount, len(pool["label"]), generator=self.chance, device=there.device)
-            found.append((noise + (pool["label"] == label[:, None])).argmax(1))
+            found.append((noise + (pool["label"] == label[:, None]) * pairs.any()).argmax(1))
         return found[0], found[1]
 
 

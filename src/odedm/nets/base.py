@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -124,27 +124,61 @@ def can_fill_up(net: nn.Module, x: Tensor) -> bool:
     return not norms or (images and has_kernels("odedm.nets.second_derivatives_triton", x.device))
 
 
-@contextmanager
-def evaluating(net: nn.Module) -> Iterator[None]:
-    """Run the block in evaluation mode without gradients."""
-    modules = [net]
-    for module in modules:  # which grows meanwhile
-        modules += filter(None, module._modules.values())
-    if not all(type(module).train in PLAIN_TRAIN and "training" in vars(module) for module in modules):
-        with modes_kept(net), torch.no_grad():
-            net.eval()
-            yield
-        return
-    # past torch's slow ways to walk through modules and to set attributes, which take longer than small nets
-    modes = [vars(module) for module in modules if module.training]
-    for mode in modes:
-        mode["training"] = False
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        for mode in modes:
-            mode["training"] = True
+class evaluating:
+    """A block in evaluation mode without gradients."""
+
+    # a class, and past torch's slow ways to walk through modules and to set attributes: together they take longer than
+    # small nets, and a learner enters it for each prediction
+
+    _is_open = False
+
+    def __init__(self, net: nn.Module) -> None:
+        self._net = net
+
+    def __enter__(self) -> None:
+        self._gradients = torch.is_grad_enabled()
+        self._training: list[dict[str, Any]] = []
+        self._modes: list[tuple[nn.Module, bool]] = []
+        self._is_open = True
+        try:
+            self._begin()
+        except BaseException:
+            self._close()
+            raise
+
+    def _begin(self) -> None:
+        training, modules = [], [self._net]
+        for module in modules:  # which grows meanwhile
+            state = module.__dict__
+            if type(module).train not in PLAIN_TRAIN or "training" not in state:
+                self._modes = [(module, module.training) for module in self._net.modules()]
+                self._net.eval()
+                break
+            if state["training"]:
+                training.append(state)
+            if state["_modules"]:
+                modules += [child for child in state["_modules"].values() if child is not None]
+        else:
+            self._training = training
+            for state in training:
+                state["training"] = False
+        torch._C._set_grad_enabled(False)
+
+    def __exit__(self, *_error: object) -> None:
+        self._close()
+
+    def _close(self) -> None:
+        """Put back the modes; a second call does what an interrupt has kept the first from."""
+        torch._C._set_grad_enabled(self._gradients)
+        for state in self._training:
+            state["training"] = True
+        for module, mode in self._modes:
+            module.training = mode
+        self._is_open = False
+
+    def __del__(self) -> None:
+        if self._is_open:  # an interrupt came before `__exit__` was reached, or in the midst of it
+            self._close()
 
 
 PLAIN_TRAIN = (nn.Module.train, Net.train)

@@ -26,8 +26,8 @@ from odedm.report.figures.curves import (
 from odedm.report.figures.memory_contents import final_class_counts, ordered_names
 from odedm.report.figures.projection import memory_projection
 from odedm.report.figures.stored_images import pictures_by_distance
-from odedm.report.figures.style import Array, Axes, Frame, Panel, finish, panel, task_ticks, titled
-from odedm.report.groups import Group, alike
+from odedm.report.figures.style import Array, Figure, Panel, finish, task_ticks, titled
+from odedm.report.groups import Group, group_by_settings
 from odedm.report.statistics import estimate
 from odedm.report.summary import Table
 from odedm.report.wording import number
@@ -90,13 +90,14 @@ def class_density(groups: Sequence[Group]) -> list[Panel]:
         ranges = [f"{line.name}: from {number(line.y.min(), 3)} to {number(line.y.max(), 3)}" for line in lines]
         alt = f"{titled('Density of the final memory over the classes', title)}. {'; '.join(ranges)}"
         rows = [(line.label, *point) for line in lines for point in zip(x.tolist(), line.y.tolist(), strict=True)]
-        frame = Frame(style.WIDTH, 210, top=10, left=62).with_key(len(lines) + 1)
-        paint = partial(_draw_density, x=x, lines=lines, classes=classes, arrived=members[0].one_order)
-        panels.append(panel(title, frame, alt, paint, ["runs", "class", "density"], rows))
+        size = (style.WIDTH, 210 + style.LINE * (len(lines) + 1))
+        draw = partial(_draw_density, x=x, lines=lines, classes=classes, arrived=members[0].one_order)
+        panels.append(Panel(title, alt, draw, ("runs", "class", "density"), rows, size))
     return panels
 
 
-def _draw_density(axes: Axes, *, x: Array, lines: Sequence[Density], classes: int, arrived: bool) -> None:
+def _draw_density(figure: Figure, *, x: Array, lines: Sequence[Density], classes: int, arrived: bool) -> None:
+    axes = figure.subplots()
     for line in lines:
         colour, dashes, _ = line.stroke
         axes.plot(x, line.y, color=colour, linestyle=dashes, lw=2.0, label=line.name)
@@ -111,7 +112,7 @@ def _draw_density(axes: Axes, *, x: Array, lines: Sequence[Density], classes: in
 def training_time(groups: Sequence[Group]) -> list[Panel]:
     """Seconds against k, where runs with DAC stand beside runs without."""
     panels = []
-    for members in alike([group for group in groups if not group.plain], lambda key: key in FOLLOW):
+    for members in group_by_settings([group for group in groups if not group.plain], lambda key: key in FOLLOW):
         sides = {
             "with DAC": [group for group in members if group.settings.get("memory.dac") is not None],
             "without DAC": [group for group in members if group.settings.get("memory.dac") is None],
@@ -140,7 +141,8 @@ def _prototypes(group: Group) -> float:
     return float(k) if isinstance(k, int | float) else 0.0
 
 
-def _draw_training_time(axes: Axes, *, curves: Sequence[Curve]) -> None:
+def _draw_training_time(figure: Figure, *, curves: Sequence[Curve]) -> None:
+    axes = figure.subplots()
     draw_curves(axes, curves)
     axes.set_ylim(bottom=0.0)
     finish(axes, grid="y", keys=2, xlabel="prototypes of a class, k", ylabel="seconds of a run")
@@ -200,14 +202,15 @@ def _timing_panel(timings: Sequence[Timing], axis: str, title: str) -> Panel:
         points = [estimate(values) for values in seconds.values()]
         curves.append(Curve(_dac_name(dac), _dac_name(dac), stroke, list(seconds), points))
     ends = [f"{curve.name} {_seconds(curve.points[-1].mean)} at {axis} = {curve.x[-1]:g}" for curve in curves]
-    frame = Frame(style.WIDTH, 228, top=10, left=58).with_key(len(curves), 2)
+    size = (style.WIDTH, 228 + style.LINE * len(curves))
     alt = f"Seconds to choose. {title}: {'; '.join(ends)}."
     rows = [(timing.data, timing.n, timing.k, timing.dac, timing.repeat, timing.seconds) for timing in timings]
-    paint = partial(_draw_timing, curves=curves, words=AXES[axis])
-    return panel(title, frame, alt, paint, ["data", "n", "k", "dac", "repeat", "seconds"], rows)
+    draw = partial(_draw_timing, curves=curves, words=AXES[axis])
+    return Panel(title, alt, draw, ("data", "n", "k", "dac", "repeat", "seconds"), rows, size)
 
 
-def _draw_timing(axes: Axes, *, curves: Sequence[Curve], words: str) -> None:
+def _draw_timing(figure: Figure, *, curves: Sequence[Curve], words: str) -> None:
+    axes = figure.subplots()
     axes.set(xscale="log", yscale="log")
     draw_curves(axes, curves)
     places = sorted({place for curve in curves for place in curve.x})

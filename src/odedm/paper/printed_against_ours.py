@@ -10,10 +10,10 @@ from odedm.core.files import write_bytes
 from odedm.paper.items import ITEMS, progress
 from odedm.paper.printed_tables import BEST, METRIC_TITLES, NONE, Beside, beside, method_title
 from odedm.report.figures import style
-from odedm.report.figures.style import Axes, Figure, png
+from odedm.report.figures.style import Axes, Figure, render
 from odedm.results.folder import FinishedRun
 
-PANEL, GAP, LEFT, TOP, BOTTOM = 250.0, 46.0, 50.0, 78.0, 44.0
+PANEL, KEY_HEIGHT = 300.0, 50.0
 SIZE = 10.0
 MARKS = tuple(zip((*style.SERIES, style.INK, style.MUTED), "o^Dvs<P>", strict=True))
 """Colour and shape of a method's dots: they differ without colour too."""
@@ -47,17 +47,16 @@ def save_printed_against_ours(finished: Mapping[str, FinishedRun], path: Path) -
     metrics = [metric for metric in METRIC_TITLES if any(cell.place[6] == metric for cell in cells)]
     methods = list(dict.fromkeys(cell.place[4] for cell in cells))
     strokes = {name: MARKS[place % len(MARKS)] for place, name in enumerate(methods)}
-    width = LEFT + len(metrics) * (PANEL + GAP)
-    height = TOP + PANEL + BOTTOM
+    width, height = len(metrics) * PANEL, PANEL + KEY_HEIGHT
 
     def paint(figure: Figure) -> None:
-        for place, metric in enumerate(metrics):
-            x, y = LEFT + place * (PANEL + GAP), BOTTOM
-            axes = figure.add_axes((x / width, y / height, PANEL / width, PANEL / height))
+        row = figure.subplots(1, len(metrics), squeeze=False)[0]
+        for place, (axes, metric) in enumerate(zip(row, metrics, strict=True)):
             own = [cell for cell in cells if cell.place[6] == metric]
             _draw(axes, own, strokes, METRIC_TITLES[metric], key=place == 0)
+        figure.legend(loc="outside upper left", ncols=5, **style.KEY)
 
-    write_bytes(path, png(width, height, paint, size=SIZE, scale=2.0))
+    write_bytes(path, render(paint, width, height, "png", size=SIZE, scale=2.0))
     return len(cells)
 
 
@@ -66,7 +65,8 @@ def _draw(
 ) -> None:
     """Dots around the line where both are the same: open without ODEDM, full with it."""
     for name, (colour, marker) in strokes.items():
-        axes.plot([], [], marker, color=colour, ms=6, label=method_title(name))
+        if key:
+            axes.plot([], [], marker, color=colour, ms=6, label=method_title(name))
         for plain in (True, False):
             own = [each for each in cells if each.place[4] == name and (each.place[5] == NONE) is plain]
             x, y = [each.paper.mean for each in own], [_value(each) for each in own]
@@ -79,10 +79,10 @@ def _draw(
     axes.set(xlim=(low, high), ylim=(low, high), xlabel="printed, %", ylabel="ours, %" if key else "")
     axes.set_title(f"{title}: {len(cells)} cells", loc="left", fontsize=SIZE, color=style.INK)
     axes.grid(visible=True)
+    axes.set_box_aspect(1)
     if key:
         axes.plot([], [], "o", mfc="none", mec=style.PLAIN, label="open: without ODEDM")
         axes.plot([], [], "o", color=style.PLAIN, label="full: with ODEDM")
-        axes.legend(loc="lower left", bbox_to_anchor=(-0.1, 1.11), ncols=5, **style.KEY)
 
 
 def _value(cell: Beside) -> float:

@@ -117,7 +117,7 @@ def _with_choice(members: Sequence[FinishedRun], names: tuple[str, str, str]) ->
     return (family, member, f"{label} · tuned {printable(words)}") if words else names
 
 
-def alike(groups: Sequence[Group], free: Callable[[str], bool]) -> list[list[Group]]:
+def group_by_settings(groups: Sequence[Group], free: Callable[[str], bool]) -> list[list[Group]]:
     """The groups by every setting that is not free, each set in the order in which they came."""
     return _together(groups, lambda each: {key: value for key, value in each.settings.items() if not free(key)})
 
@@ -130,9 +130,9 @@ def sweeps(groups: Sequence[Group], setting: str, value: Callable[[Group], objec
     """
     found: list[list[Group]] = []
     sides = [[each for each in groups if (each.settings.get("memory.dac") is None) is none] for none in (True, False)]
-    for own in [each for side in sides for each in alike(side, lambda key: key in FOLLOWS[setting])]:
+    for own in [each for side in sides for each in group_by_settings(side, lambda key: key in FOLLOWS[setting])]:
         apart = len({value(each) for each in own}) == len(own)
-        found += [own] if apart else alike(own, lambda key: key in (setting, "memory.k"))
+        found += [own] if apart else group_by_settings(own, lambda key: key in (setting, "memory.k"))
     return found
 
 
@@ -145,8 +145,8 @@ def by_distance(groups: Sequence[Group]) -> list[dict[str, Group]]:
     direct, near = (
         [each for each in groups if not each.plain and each.direct_choice is direct] for direct in (True, False)
     )
-    for own in alike(near, lambda key: key in DISTANCE):
-        beside = alike([own[0], *direct], lambda key: key in CHOICE)[0][1:]
+    for own in group_by_settings(near, lambda key: key in DISTANCE):
+        beside = group_by_settings([own[0], *direct], lambda key: key in CHOICE)[0][1:]
         first: dict[str, Group] = {}
         for each in (*own, *beside):
             if "memory.distance" in each.settings:

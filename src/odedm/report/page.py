@@ -20,9 +20,6 @@ from odedm.core.files import write_text
 from odedm.core.text import printable
 from odedm.report.figures import style
 from odedm.report.figures.all_figures import report_figures
-from odedm.report.figures.captions import captions
-from odedm.report.figures.matrices import colour_bar
-from odedm.report.figures.selection_ranks import story_source
 from odedm.report.groups import Group
 from odedm.report.labels import method_name
 from odedm.report.model import caveats, model
@@ -76,7 +73,7 @@ def render(table: Table, pending: Sequence[Unfinished] = ()) -> str:
     here = files(__package__)
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {"number": number, "between": between, "probability": probability, "marked": _marked}
-    environment.filters |= {"svg": Markup, "link": _link, "settings": _settings, "origin": _origin}
+    environment.filters |= {"link": _link, "settings": _settings, "origin": _origin}
     page = environment.from_string(here.joinpath("template.html.j2").read_text(encoding="utf-8"))
     script = here.joinpath("tables.js").read_text(encoding="utf-8")
     groups, runs = table.groups, [run for group in table.groups for run in group.runs]
@@ -110,15 +107,7 @@ def render(table: Table, pending: Sequence[Unfinished] = ()) -> str:
         drawable=drawable,
         drawn=DRAWN,
         drawn_rows=style.MOST_ROWS,
-        colour_bar=colour_bar() if drawable else "",
-        captions=captions(
-            against=table.against,
-            several_seeds=several_seeds,
-            shuffled=any(not group.one_order for group in groups),
-            observed=any("observe" in run.result.seconds for run in runs),
-            told=story_source(groups),
-            machines=len(machines),
-        ),
+        shuffled=any(not group.one_order for group in groups),
         several_seeds=several_seeds,
         machines=machines,
     )

@@ -180,6 +180,6 @@ def _of_odedm(method: str, distance: str) -> dict[str, Any]:
         host = METHODS[method].load()
         own = resolve_replay_mode(ODEDM(selection=as_selection(distance)), host)
         one_task = StreamShape(1, 1)  # nothing is pinned, so every λ and ρ fits
-        return memory_to_dict(own.resolve(one_task, host.native)) | {"distance": default_of(ODEDM, "distance")}
+        return memory_to_dict(own.resolve(one_task, host.policy)) | {"distance": default_of(ODEDM, "distance")}
 
     return _known(find)

@@ -1,12 +1,11 @@
-"""What is printed on a terminal: the table with its sentences, one run, and one row of its stream."""
+"""What is printed on a terminal: the table with its sentences, and one run."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from io import StringIO
-from pathlib import Path
 from typing import Any
 
 from rich import box
@@ -25,7 +24,6 @@ from odedm.report.summary import ACC_MEAN, FORGETTING, NARROW, TASK_IL, Metric, 
 from odedm.report.tables import LABEL, to_csv, to_latex, to_markdown
 from odedm.report.verdicts import verdicts
 from odedm.report.wording import between, measured, number
-from odedm.results.folder import FinishedRun
 from odedm.results.result import Result
 from odedm.training.experiment import Experiment
 
@@ -37,8 +35,6 @@ LESSER = (ACC_MEAN, TASK_IL, FORGETTING)
 """What a narrow terminal may do without, in this order: changes keep their intervals."""
 MOST_LINES, HEAD_LINES = 2, 3
 """Lines of a name beside its numbers, which take two; lines of a table's head with its rule."""
-MOST = 16
-"""Prototypes that are printed, the nearest first; the figure's data have all."""
 
 
 def _say(out: Console, line: str, *, soft_wrap: bool = False) -> None:
@@ -270,29 +266,3 @@ def _plain(value: object) -> str:
     if value is None:
         return "none"
     return printable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), 200)
-
-
-def show_row(run: FinishedRun, row: int, out: Console, *, as_json: bool = False, folder: Path | None = None) -> None:
-    """Tell what became of a row of the stream when its class was consolidated; with a folder, draw it there, too.
-
-    That is its distance to each prototype of its class, its rank among the candidates, and whether it was kept.
-    """
-    from odedm.report.figures.all_figures import save_figures
-    from odedm.report.figures.selection_ranks import sample_story, story_of_row
-
-    told = story_of_row(run, row)
-    if folder is not None:
-        save_figures({f"row-{row}": [sample_story(told)]}, folder)
-    if as_json:
-        out.file.write(json.dumps(asdict(told), indent=1) + "\n")
-        return
-    near, of = told.nearest_first, f"of {told.candidates}"
-    _say(out, f"{printable(told.name)}: {told.end}; one {of} candidates of its class for {len(near)} prototypes.")
-    table = RichTable("prototype", "distance", f"rank {of}", "kept", title="Nearest first")
-    for each in near[:MOST]:
-        table.add_row(str(each.prototype), f"{each.distance:.4g}", str(each.rank), "yes" if each.kept else "")
-    out.print(table)
-    if len(near) > MOST:
-        _say(out, f"… and {len(near) - MOST} prototypes farther away.")
-    if folder is not None:
-        _say(out, f"Drawn: {folder / f'row-{row}.png'}", soft_wrap=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from odedm.core.plain_data import dict_diff
 from odedm.core.text import printable
-from odedm.report.groups import Group, alike
+from odedm.report.groups import Group, group_by_settings
 from odedm.report.labels import belongs_to_memory, setting_phrase
 from odedm.report.statistics import FEWEST, smallest_p
 from odedm.report.summary import ACC_LAST, TOLD, Metric, Row, Table, other_problem
@@ -186,7 +186,7 @@ def _tuned_apart(table: Table) -> list[str]:
     """Which runs with ODEDM have a partner but for the method's constants, as after a tuning of both sides."""
     found = []
     near: dict[int, Group] = {}
-    for own in alike(table.groups, lambda key: belongs_to_memory(key) or key.startswith(CONSTANT)):
+    for own in group_by_settings(table.groups, lambda key: belongs_to_memory(key) or key.startswith(CONSTANT)):
         plain = [each for each in own if each.plain]
         near |= {id(each): plain[0] for each in own if len(plain) == 1}
     for one in (row.group for row in table.rows if row.partner is None and not row.group.plain):

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from odedm.core.array_inputs import as_array
 from odedm.core.errors import UsageError, choose
-from odedm.core.given_arrays import array_of
 from odedm.core.rng import generator
 from odedm.core.validators import Int, Pair, Validator, refused, validate_params
 from odedm.selection.dac import Dac
@@ -91,9 +91,7 @@ def select(
 def _points(x: Any, image_shape: tuple[int, ...] | None) -> Tensor:
     """The rows as finite float points [n, d]."""
     if not isinstance(x, Tensor):
-        x = array_of(x, "x")
-        if x.dtype.kind not in "biuf":
-            raise UsageError(f"x must hold real numbers; an array of type {x.dtype} was given.")
+        x = as_array(x, "x")
         x = torch.from_numpy(np.ascontiguousarray(x).astype(np.float64 if x.dtype == np.float64 else np.float32))
     if x.dim() < 2 or x.is_complex():
         raise UsageError(f"x must be real with shape [n, d] or [n, ...]; {x.dtype} {list(x.shape)} was given.")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,15 +12,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from odedm.core.array_inputs import Array, as_labels, check_same_length
 from odedm.core.errors import UsageError
-from odedm.core.given_arrays import array_of
 from odedm.core.held_out_rows import hold_out
 from odedm.core.rng import generator
+from odedm.core.row_schema import RowSchema
+from odedm.core.rows import ColumnSpec
 from odedm.core.text import counted, number_repeated, printable
 from odedm.core.validators import Bool, Float, Int, Text, refused, validate_params
 from odedm.stream.augment import Transform
 from odedm.stream.class_schedule import check_split
-from odedm.stream.given_images import in_stored_type, stored_rows
 
 
 @dataclass(frozen=True)
@@ -87,6 +87,11 @@ class Dataset:
     def shape(self) -> tuple[int, ...]:
         """The shape of one image or vector."""
         return tuple(self.image.shape[1:])
+
+    @property
+    def schema(self) -> RowSchema:
+        """What rows must be that a network trained on these predicts."""
+        return RowSchema((ColumnSpec("image", self.shape, self.image.dtype),))
 
     @cached_property
     def checksum(self) -> str:
@@ -162,9 +167,9 @@ def from_arrays(
     >>> data.classes, len(data.image), len(data.test_image)
     (8, 32, 8)
     """
-    image, label = as_images(x, "x"), as_labels(y, "y")
-    if len(image) != len(label):
-        raise UsageError(f"x has {len(image)} rows but y has {len(label)} labels; give one label per row.")
+    schema, image = RowSchema.of_inputs(x)
+    label = as_class_labels(y)
+    check_same_length(len(image), len(label))
     names = np.unique(label)
     check_split(len(names), tasks)
     if class_names is not None:
@@ -177,7 +182,7 @@ def from_arrays(
         keep, held = _hold_out(number, names, test_share, seed)
         image, number, test_image, test_number = image[keep], number[keep], image[held], number[held]
     else:
-        test_image, test_number = _test_part(test, names, image)
+        test_image, test_number = _test_part(test, names, schema)
     if (pad or flip) and image.dim() != 4:
         raise UsageError("pad and flip are for images; x holds vectors. Leave both out.")
     titles = tuple(map(str, names if class_names is None else class_names))
@@ -186,59 +191,19 @@ def from_arrays(
     return Dataset(name, image, number, test_image, test_number, titles, transform, tasks, labels=labels)
 
 
-def rows_in_form(shape: tuple[int, ...], dtype: torch.dtype, x: Any) -> Tensor:
-    """Rows [n, *shape] given as for `from_arrays`, as a data set of such rows stores them."""
-    rows = as_images(x, "x")
-    if tuple(rows.shape[1:]) != shape:
-        raise UsageError(f"Rows of this data set have the shape {shape}; the rows of x have {tuple(rows.shape[1:])}.")
-    rows = in_stored_type(rows, dtype)
-    if dtype == torch.uint8 and rows.dtype != torch.uint8:
-        what = "images" if len(shape) == 3 else "vectors"
-        raise UsageError(f"This data set holds uint8 {what} from 0 to 255; x holds other numbers. Convert it to uint8.")
-    return rows.to(dtype)
-
-
-def as_images(x: Any, what: str) -> Tensor:
-    """Rows as they are stored; columns of vectors that would lose what they say are refused."""
-    array = array_of(x, what)
-    rows = stored_rows(array, what)
-    if array.ndim == 2 and array.dtype.itemsize > 4:
-        _check_rounding(array, rows.numpy(), what)
-    return rows
-
-
-def _check_rounding(exact: np.ndarray[Any, Any], rounded: np.ndarray[Any, Any], what: str) -> None:
-    """Refuse columns whose differences would drown in float32, e.g. times in nanoseconds."""
-    spread = exact.std(0)
-    lost = (spread > 0) & (np.abs(exact - rounded.astype(np.float64)).max(0) > 0.01 * spread)
-    if lost.any():
-        raise UsageError(
-            f"Column {int(lost.argmax())} of {what} has values so large beside their differences that float32 loses "
-            "these; subtract the column's mean first."
-        )
-
-
-def as_labels(y: Any, what: str) -> np.ndarray[Any, Any]:
-    """Labels [n]: whole numbers or words."""
-    label = array_of(y, what)
-    if label.ndim != 1 or not label.size:
-        raise UsageError(f"{what} must be one label per row, [n]; its shape is {label.shape}.")
-    kinds = {type(each) for each in label.flat} if label.dtype.kind == "O" else set()  # as pandas keeps strings
-    if kinds in ({str}, {int}):
-        with suppress(OverflowError):  # then it stays an array of objects, and is refused as such
-            label = label.astype(str if kinds == {str} else np.int64)
+def as_class_labels(y: Any, what: str = "y") -> Array:
+    """Return labels [n] of classes, whole numbers or text; floats without a fraction are whole numbers."""
+    label = as_labels(y, what)
+    if not label.size:
+        raise UsageError(f"{what} has 0 labels; give one label for each row.")
     if label.dtype.kind == "f":
-        with np.errstate(over="ignore"):  # numbers beyond float64 become inf and are refused with the others
-            label = label.astype(np.float64)
-        if not (np.isfinite(label).all() and np.array_equal(label, np.floor(label)) and np.abs(label).max() < 2**53):
-            raise UsageError(f"{what} must hold integers or strings; it holds fractions, NaN or numbers too large.")
+        if not (np.array_equal(label, np.floor(label)) and np.abs(label).max() < 2**53):
+            raise UsageError(f"{what} must hold whole numbers or text; it holds fractions, or numbers too large.")
         label = label.astype(np.int64)
-    if label.dtype.kind not in "iubU":
-        raise UsageError(f"{what} must hold integers or strings; it holds {label.dtype}.")
     return label
 
 
-def _hold_out(number: Tensor, names: np.ndarray[Any, Any], share: float, seed: int) -> tuple[Tensor, Tensor]:
+def _hold_out(number: Tensor, names: Array, share: float, seed: int) -> tuple[Tensor, Tensor]:
     """Rows to train on and rows to test on, of each class."""
     keep, held = hold_out_of_each(number, share, seed)
     tested = number[held].bincount(minlength=len(names))
@@ -269,23 +234,17 @@ def hold_out_of_each(group: Tensor, share: float, seed: int) -> tuple[Tensor, Te
     return torch.tensor(sorted(kept)), torch.tensor(sorted(held), dtype=torch.int64)
 
 
-def rows_to_test(pair: Any, image: Tensor, those: str) -> tuple[Tensor, np.ndarray[Any, Any]]:
-    """Test rows and their labels, which must be of the kind of other rows, named by `those`."""
-    test_image, test_label = as_images(pair[0], "The test x"), as_labels(pair[1], "The test y")
-    if len(test_image) != len(test_label):
-        raise UsageError(f"The test x has {len(test_image)} rows but the test y {len(test_label)} labels.")
-    if test_image.shape[1:] != image.shape[1:] or test_image.dtype != image.dtype:
-        raise UsageError(
-            f"The test rows are {tuple(test_image.shape[1:])} of {test_image.dtype}, {those} "
-            f"{tuple(image.shape[1:])} of {image.dtype}; they must agree."
-        )
-    return test_image, test_label
+def rows_to_test(pair: Any, schema: RowSchema) -> tuple[Tensor, Array]:
+    """Return test rows, of the schema of the others, and their labels."""
+    image, label = schema.read_inputs(pair[0], "The test x"), as_class_labels(pair[1], "The test y")
+    check_same_length(len(image), len(label), "The test x", "the test y")
+    return image, label
 
 
-def _test_part(test: tuple[Any, Any], names: np.ndarray[Any, Any], image: Tensor) -> tuple[Tensor, Tensor]:
+def _test_part(test: tuple[Any, Any], names: Array, schema: RowSchema) -> tuple[Tensor, Tensor]:
     if not isinstance(test, Sequence) or len(test) != 2:
         raise refused("test", "a pair (x, y)", test)
-    test_image, test_label = rows_to_test(test, image, "the training rows")
+    test_image, test_label = rows_to_test(test, schema)
     tested, known = set(test_label.tolist()), set(names.tolist())
     if tested != known:
         strange, missing = sorted(tested - known), sorted(known - tested)

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from odedm.core.array_inputs import Array, check_same_length
 from odedm.core.errors import UsageError, short_repr
+from odedm.core.row_schema import RowSchema
 from odedm.core.validators import Bool, Float, Int, Text, refused, validate_params
-from odedm.stream.dataset import Dataset, as_images, as_labels, hold_out_of_each, rows_to_test, standardise
-
-Array = np.ndarray[Any, Any]
+from odedm.stream.dataset import Dataset, as_class_labels, hold_out_of_each, rows_to_test, standardise
 
 
 @validate_params(
@@ -65,7 +65,7 @@ def from_batches(
     >>> data.class_names, data.tasks, len(data.image), len(data.test_image)
     (('rain', 'sun'), 2, 14, 4)
     """
-    image, label, task = _read(batches, rows_per_task, rows)
+    schema, image, label, task = _read(batches, rows_per_task, rows)
     names = np.unique(label)
     _check_classes(names, classes)
     number = torch.from_numpy(np.searchsorted(names, label))
@@ -79,7 +79,7 @@ def from_batches(
         test_image, test_label, test_task = image[held], number[held], task[held]
         image, number, task = image[keep], number[keep], task[keep]
     else:
-        test_image, test_label, test_task = _tests(test, names, image, int(task.max()) + 1)
+        test_image, test_label, test_task = _tests(test, names, schema, int(task.max()) + 1)
         _check_tested(number, task, test_label, test_task, names)
     if (pad or flip) and image.dim() != 4:
         raise UsageError("pad and flip are for images; the batches hold vectors. Leave both out.")
@@ -99,19 +99,22 @@ def from_batches(
     )
 
 
-def _read(batches: Iterable[Any], rows_per_task: int | None, limit: int | None) -> tuple[Tensor, Array, Tensor]:
-    """Return rows [n, ...], their labels [n] as they were given, and their tasks [n], up to a limit of rows."""
+def _read(
+    batches: Iterable[Any], rows_per_task: int | None, limit: int | None
+) -> tuple[RowSchema, Tensor, Array, Tensor]:
+    """Return the schema of rows, the rows [n, ...], their labels [n] and tasks [n], up to a limit of rows."""
     images: list[Tensor] = []
     labels: list[Array] = []
     tasks: list[Tensor] = []
-    num_rows, first_form = 0, None
+    num_rows = 0
+    first: tuple[RowSchema, bool, bool] | None = None
     for place, (x, y, task) in enumerate(_items(batches)):
-        image, label = as_images(x, f"x of batch {place}"), as_labels(y, f"y of batch {place}")
-        if len(image) != len(label):
-            raise UsageError(f"Batch {place} has {len(image)} rows but {len(label)} labels; give one label per row.")
-        form = (tuple(image.shape[1:]), image.dtype, label.dtype.kind in "iub", task is None)
-        first_form = first_form or form
-        _check_form(place, form, first_form)
+        schema, image = RowSchema.of_inputs(x, f"x of batch {place}")
+        label = as_class_labels(y, f"y of batch {place}")
+        check_same_length(len(image), len(label), f"x of batch {place}", "y")
+        first = first or (schema, label.dtype.kind == "U", task is None)
+        first[0].check_inputs(schema, f"x of batch {place}")
+        _check_labels_and_task(place, (label.dtype.kind == "U", task is None), first[1:])
         if task is not None:
             if rows_per_task:
                 raise UsageError("The batches say which task they belong to, so leave out rows_per_task.")
@@ -122,11 +125,11 @@ def _read(batches: Iterable[Any], rows_per_task: int | None, limit: int | None) 
         num_rows += len(label)
         if limit is not None and num_rows >= limit:
             break
-    if not images:
+    if first is None:
         raise UsageError("The stream has no rows: give at least one batch (x, y).")
     image, label = torch.cat(images)[:limit], np.concatenate(labels)[:limit]
     by_size = torch.arange(len(label)) // (rows_per_task or len(label))
-    return image, label, torch.cat(tasks)[:limit] if tasks else by_size
+    return first[0], image, label, torch.cat(tasks)[:limit] if tasks else by_size
 
 
 def _next_task(place: int, task: Any, last: int) -> int:
@@ -146,16 +149,13 @@ def _items(batches: Iterable[Any]) -> Iterator[tuple[Any, Any, Any]]:
         yield item[0], item[1], item[2] if len(item) == 3 else None
 
 
-def _check_form(place: int, form: tuple[Any, ...], first: tuple[Any, ...]) -> None:
-    if form[:2] != first[:2]:
+def _check_labels_and_task(place: int, given: tuple[bool, bool], first: tuple[bool, bool]) -> None:
+    """Refuse a batch whose labels are text, or that has no task, where that of the first was otherwise."""
+    if given[0] != first[0]:
+        raise UsageError(f"Batch {place} has labels of another kind than the first: all whole numbers, or all text.")
+    if given[1] != first[1]:
         raise UsageError(
-            f"Batch {place} has rows {form[0]} of {form[1]}, the first batch {first[0]} of {first[1]}; they must agree."
-        )
-    if form[2] != first[2]:
-        raise UsageError(f"Batch {place} has labels of another kind than the first: all whole numbers, or all words.")
-    if form[3] != first[3]:
-        raise UsageError(
-            f"Batch {place} {'lacks' if form[3] else 'has'} a task and the first not so; give all or none."
+            f"Batch {place} {'lacks' if given[1] else 'has'} a task and the first not so; give all or none."
         )
 
 
@@ -163,7 +163,7 @@ def _check_classes(names: Array, classes: Sequence[Any] | None) -> None:
     """Refuse labels that are not among those that may come, and of those one that never comes."""
     if classes is None:
         return
-    known = as_labels(list(classes), "classes").tolist()
+    known = as_class_labels(list(classes), "classes").tolist()
     strange = [name for name in names.tolist() if name not in known]
     if strange:
         raise UsageError(
@@ -188,7 +188,7 @@ def _hold_out(number: Tensor, task: Tensor, share: float, seed: int) -> tuple[Te
     return keep, out
 
 
-def _tests(test: Any, names: Array, image: Tensor, tasks: int) -> tuple[Tensor, Tensor, Tensor | None]:
+def _tests(test: Any, names: Array, schema: RowSchema, tasks: int) -> tuple[Tensor, Tensor, Tensor | None]:
     """Test rows, their labels and, where there is a pair for each task, their tasks."""
     pairs = test if isinstance(test, list) else [test]
     if isinstance(test, list) and len(test) != tasks:
@@ -197,7 +197,7 @@ def _tests(test: Any, names: Array, image: Tensor, tasks: int) -> tuple[Tensor, 
     for pair in pairs:
         if not isinstance(pair, tuple) or len(pair) != 2:
             raise refused("test", "a pair (x, y), or a list with a pair for each task", pair)
-        x, y = rows_to_test(pair, image, "those of the stream")
+        x, y = rows_to_test(pair, schema)
         known = {name: place for place, name in enumerate(names.tolist())}
         strange = [name for name in y.tolist() if name not in known]
         if strange:

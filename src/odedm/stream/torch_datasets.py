@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from odedm.core.array_inputs import Array, as_array
 from odedm.core.errors import UsageError, describe_error, short_repr
 from odedm.core.validators import refused
 from odedm.stream.class_schedule import default_tasks
-from odedm.stream.dataset import Dataset, from_arrays
+from odedm.stream.dataset import Dataset, as_class_labels, from_arrays
 
-Array = np.ndarray[Any, Any]
 PLAIN_MODES = ("L", "RGB", "F", "I", "I;16")
 """Modes of PIL images whose numbers are those of pixels."""
 DEEPEST = 10
@@ -96,11 +96,7 @@ def _stacked(source: Any, what: str) -> tuple[Array, Array]:
         labels += new_labels
     if not images:
         raise UsageError(f"{what} gives no rows.")
-    kinds = set(map(type, labels))
-    if kinds not in ({int}, {str}):
-        names = ", ".join(sorted(kind.__name__ for kind in kinds))
-        raise UsageError(f"Labels of {what} must be all whole numbers or all words; they are {names}.")
-    return np.stack(images), np.array(labels)
+    return np.stack(images), as_class_labels(labels, f"y of {what}")
 
 
 def _items(source: Any, what: str) -> Iterator[Any]:
@@ -127,11 +123,9 @@ def _numbers(image: Any, place: int, what: str, *, batch: bool) -> Array:
         image = image.convert("L" if image.mode == "1" else "RGB") if image.mode not in PLAIN_MODES else image
         image = np.asarray(image)
         image = image.transpose(2, 0, 1) if image.ndim == 3 else image  # colours last is theirs, first is ours
-    array = image.detach().cpu().numpy() if isinstance(image, Tensor) else np.asarray(image)
-    if array.dtype.kind not in "buif" or array.ndim < (2 if batch else 1):
-        raise UsageError(
-            f"The image of item {place} of {what} is no picture and no array of numbers: {short_repr(image)}."
-        )
+    array = as_array(image, f"The image of item {place} of {what}")
+    if array.ndim < (2 if batch else 1):
+        raise UsageError(f"The image of item {place} of {what} is a single number: {short_repr(image)}.")
     return array
 
 

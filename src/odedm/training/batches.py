@@ -31,7 +31,7 @@ class TaskBatches:
     order: Tensor | None = None
 
     def from_batch(self, first: int) -> Iterator[tuple[Rows, int]]:
-        """Every batch from number `first` on, with how many of its rows are new; the last may be smaller."""
+        """Yield every batch from number `first` on, with how many of its rows are new; the last may be smaller."""
         starts = range(first * self.size, count(self.rows), self.size)
         if self.order is None:
             for start in starts:
@@ -46,15 +46,15 @@ class TaskBatches:
         for start in starts:
             yield take(self.rows, order[start : start + self.size]), amounts[start // self.size]
 
-    def again(self, rng: torch.Generator | None) -> TaskBatches:
-        """The same rows once more, in a new random order; without a generator in the one they have."""
-        if rng is None and self.order is None:
+    def again(self, rng: torch.Generator, *, shuffle: bool) -> TaskBatches:
+        """Return the same rows once more: in a new random order, unless they are a task's own and stay as they came."""
+        if not shuffle and self.order is None:
             return self
         return replace(self, order=torch.randperm(count(self.rows), generator=rng))
 
 
 def task_batches(task: Task, size: int, *, stored: Rows | None, rng: torch.Generator) -> TaskBatches:
-    """A task's batches; with `stored` rows all of them once, in random order."""
+    """Return a task's batches; with `stored` rows all of them once, in random order."""
     if stored is None:
         return TaskBatches(task.rows, len(task), size)
     both = {name: torch.cat([column, stored[name]]) for name, column in task.rows.items()}

@@ -6,7 +6,6 @@ import os
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from typing import Any
 
 import torch
 
@@ -17,49 +16,54 @@ HAS_CUDNN = torch.backends.cudnn.is_available()
 
 
 class ProcessNumerics:
-    """What torch keeps once for all threads: settled while any of them computes, then as the caller had it.
+    """What torch keeps once for all threads: settled while any block computes, then as the caller had it.
 
     If each thread put back what it found, one would put back what another had settled, and the caller's were lost.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._open: list[bool] = []
-        """Whether products may be rounded in each block that is open; the last one's word counts."""
+        self._open: dict[int, bool] = {}
+        """Whether products may be rounded in each open block; the last one's word counts."""
         self._before: tuple[torch.dtype, str, AbstractContextManager[object]] | None = None
 
-    def settle(self, rounds: bool) -> None:
+    def settle(self, block: int, rounds: bool) -> None:
         """Begin a block."""
         with self._lock:
             if self._before is None:
-                flags = _cudnn(rounds) if HAS_CUDNN else nullcontext()
-                self._before = torch.get_default_dtype(), torch.get_float32_matmul_precision(), flags
+                self._before = torch.get_default_dtype(), torch.get_float32_matmul_precision(), _cudnn(rounds)
+                dtype, products, flags = self._before
                 flags.__enter__()
-                if self._before[0] is not torch.float32:
+                if dtype is not torch.float32:
                     torch.set_default_dtype(torch.float32)
-                torch.set_float32_matmul_precision("highest")
-            elif rounds != self._open[-1]:
+                if products != "highest":
+                    torch.set_float32_matmul_precision("highest")
+            elif HAS_CUDNN:
                 torch.backends.cudnn.allow_tf32 = rounds
-            self._open.append(rounds)
+            self._open[block] = rounds
 
-    def put_back(self, rounds: bool) -> None:
-        """End a block."""
+    def put_back(self, block: int) -> None:
+        """End a block; nothing happens where it has ended."""
         with self._lock:
-            last = self._open[-1]
-            self._open.remove(rounds)
-            if self._open:
-                if self._open[-1] != last:
-                    torch.backends.cudnn.allow_tf32 = self._open[-1]
+            self._open.pop(block, None)
+            if self._before is None:
                 return
-            assert self._before is not None
-            (dtype, products, flags), self._before = self._before, None
+            if self._open:
+                if HAS_CUDNN:
+                    torch.backends.cudnn.allow_tf32 = next(reversed(self._open.values()))
+                return
+            dtype, products, flags = self._before
             if dtype is not torch.float32:
                 torch.set_default_dtype(dtype)
-            torch.set_float32_matmul_precision(products)
+            if products != "highest":
+                torch.set_float32_matmul_precision(products)
             flags.__exit__(None, None, None)
+            self._before = None
 
 
 def _cudnn(rounds: bool) -> AbstractContextManager[object]:
+    if not HAS_CUDNN:
+        return nullcontext()
     flags: AbstractContextManager[object] = torch.backends.cudnn.flags(
         enabled=True, benchmark=False, deterministic=True, allow_tf32=rounds
     )
@@ -90,40 +94,66 @@ class process_numerics:
 
     # a class, for a learner enters it for each prediction: a generator takes twice the time
 
+    _is_open = False
+
     def __init__(self, threads: int, precision: str = "fp32") -> None:
         self._threads, self._rounds = 1 if _forked else threads, precision != "fp32"
 
     def __enter__(self) -> None:
         self._before, self._process = torch.get_num_threads(), _process
-        if self._threads != self._before:
-            torch.set_num_threads(self._threads)
-        self._process.settle(self._rounds)
+        self._is_open = True
+        try:
+            if self._threads != self._before:
+                torch.set_num_threads(self._threads)
+            self._process.settle(id(self), self._rounds)
+        except BaseException:
+            self._close()
+            raise
 
     def __exit__(self, *_error: object) -> None:
-        self._process.put_back(self._rounds)
+        self._close()
+
+    def _close(self) -> None:
+        """Put back what the caller had; a second call goes on where an interrupt has ended the first."""
+        self._process.put_back(id(self))
         if torch.get_num_threads() != self._before:
             torch.set_num_threads(self._before)
+        self._is_open = False
+
+    def __del__(self) -> None:
+        if self._is_open:  # an interrupt came before `__exit__` was reached, or in the midst of it
+            self._close()
 
 
 class deterministic_numerics(process_numerics):
-    """The same, and what is set for each thread by itself: gradients and autocast."""
+    """The same, and what is set for each thread by itself: gradients, which are on unless told, and autocast."""
+
+    _stack: ExitStack | None = None
+
+    def __init__(self, threads: int, precision: str = "fp32", *, gradients: bool = True) -> None:
+        super().__init__(threads, precision)
+        self._gradients = gradients
 
     def __enter__(self) -> None:
+        self._had_gradients = torch.is_grad_enabled()
         super().__enter__()
-        self._own = ExitStack()
-        if torch.is_inference_mode_enabled():
-            self._own.enter_context(torch.inference_mode(False))
-        if not torch.is_grad_enabled():
-            self._own.enter_context(torch.enable_grad())
-        for device in AUTOCAST:
-            if torch.is_autocast_enabled(device):
-                self._own.enter_context(torch.autocast(device, enabled=False))
-
-    def __exit__(self, *error: Any) -> None:
         try:
-            self._own.__exit__(*error)
-        finally:
-            super().__exit__(*error)
+            if torch.is_inference_mode_enabled() or any(map(torch.is_autocast_enabled, AUTOCAST)):
+                self._stack = ExitStack()
+                self._stack.enter_context(torch.inference_mode(False))
+                for device in AUTOCAST:
+                    self._stack.enter_context(torch.autocast(device, enabled=False))
+            torch._C._set_grad_enabled(self._gradients)
+        except BaseException:
+            self._close()
+            raise
+
+    def _close(self) -> None:
+        stack, self._stack = self._stack, None
+        if stack is not None:
+            stack.__exit__(None, None, None)
+        torch._C._set_grad_enabled(self._had_gradients)
+        super()._close()
 
 
 def set_precision(net: Net, precision: str, *, second_order: bool) -> Net:

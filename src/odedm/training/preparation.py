@@ -57,7 +57,7 @@ def prepare(plan: Experiment, data: Dataset | None = None, *, remote: bool = Fal
         method,
         name=plan.method,
         title=METHODS[plan.method].title or plan.method,
-        options=plan.options,
+        options={**method.defaults_for(data.classes), **plan.options},
         memory=plan.memory,
         tricks=tricks,
         optimizer=plan.optimizer,

@@ -46,13 +46,14 @@ class Progress:
         """The task before this one is over."""
         self.task, self.epoch, self.batch, self.batches, self.arrived = task, 0, 0, None, []
 
-    def rest(self, epochs: int, rng: torch.Generator | None) -> Iterator[tuple[Rows, int]]:
-        """The running task's batches that are to come, in so many passes in all, each with its number of own rows.
+    def rest(self, epochs: int, rng: torch.Generator, *, shuffle: bool) -> Iterator[tuple[Rows, int]]:
+        """Yield the running task's batches that are to come, in so many passes in all, each with how many rows are new.
 
-        Every pass but the first is in a new order by the generator, or without one in that of the rows.
+        Every pass but the first is in a new order by the generator; without `shuffle` only where stored rows are mixed
+        in, which come in random order always.
         """
         while self.batches is not None:
             yield from self.batches.from_batch(self.batch)
             if self.epoch + 1 >= epochs:
                 return
-            self.epoch, self.batch, self.batches = self.epoch + 1, 0, self.batches.again(rng)
+            self.epoch, self.batch, self.batches = self.epoch + 1, 0, self.batches.again(rng, shuffle=shuffle)

@@ -31,7 +31,7 @@ from odedm.results.provenance import provenance
 from odedm.results.result import Result
 from odedm.results.run_summary import summary_html, summary_line
 from odedm.stream.class_schedule import is_regular
-from odedm.stream.dataset import Dataset, rows_in_form
+from odedm.stream.dataset import Dataset
 from odedm.stream.tasks import split
 from odedm.training.batches import task_batches
 from odedm.training.callbacks import Callbacks
@@ -104,7 +104,7 @@ class Outcome:
     def _numbers(self, x: Any) -> np.ndarray[Any, Any]:
         """The class number, in order of arrival, of each row, computed as the run's own test does."""
         plan = self.result.experiment
-        rows = rows_in_form(self.data.shape, self.data.image.dtype, x).to(self.probe.transform.shift.device)
+        rows = self.data.schema.read_inputs(x).to(self.probe.transform.shift.device)
         with deterministic_numerics(plan["threads"], plan["precision"]):
             return self.probe.predict(rows).argmax(1).cpu().numpy()
 
@@ -239,7 +239,7 @@ class Run:
             progress.batches = task_batches(task, self.experiment.batch, stored=stored, rng=self.shuffle)
         self.stepper.begin_task(self.method, self.memory)
         with self.timer("train"):
-            for batch, new in progress.rest(epochs, self.shuffle if self.experiment.shuffle else None):
+            for batch, new in progress.rest(epochs, self.shuffle, shuffle=self.experiment.shuffle):
                 rows = self.stepper(batch, 0 if progress.epoch else new)  # rows are stored in the first pass alone
                 if self.experiment.memory.keeps_stream_fields and not progress.epoch:
                     progress.arrived.append({name: column.clone() for name, column in rows.items()})

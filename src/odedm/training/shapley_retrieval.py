@@ -17,7 +17,7 @@ from odedm.training.retrieval import Retrieval, StoredRows
 @stored("retrieval/aser")
 @dataclass(frozen=True, kw_only=True)
 class ShapleyRetrieval(Retrieval):
-    """The rows with the largest mean Shapley value for other stored rows, minus that for the stream batch.
+    """The rows with the largest mean Shapley value for other stored rows, minus that for the stream batch: ASER_μ.
 
     Values are those of a `k`-nearest-neighbour classifier in feature space. Candidates, and the stored rows by which
     they are judged, are two disjoint draws with as many rows of each class: `per_class`, or about 90 in all with 0.

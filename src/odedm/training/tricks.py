@@ -136,6 +136,8 @@ def _reasons(
             yield "average of its weights", why
     if asked.views != "crop" and (why := reasons.get("views", _no_views(asked.views, method, memory))):
         yield f"views '{asked.views}'", why
+    if options.get("momentum") and (why := reasons.get("momentum", "")):
+        yield "momentum", why
     if asked.predict is not None and (why := _no_prediction(asked.predict, method)):
         yield f"prediction by '{asked.predict}'", why
     for name, idle in OF_TERM.items() if "gamma" in reasons and isinstance(memory, ODEDM) else ():

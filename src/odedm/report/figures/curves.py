@@ -12,8 +12,8 @@ import numpy as np
 
 from odedm.core.text import printable
 from odedm.report.figures import style
-from odedm.report.figures.style import Axes, Frame, Paint, Panel, finish, panel, task_ticks, titled
-from odedm.report.groups import Group, alike
+from odedm.report.figures.style import Axes, Draw, Figure, Panel, finish, task_ticks, titled
+from odedm.report.groups import Group, group_by_settings
 from odedm.report.labels import belongs_to_memory
 from odedm.report.statistics import Estimate, estimate
 from odedm.report.summary import other_problem
@@ -39,34 +39,33 @@ class Curve(NamedTuple):
 
 
 def forgetting_curves(groups: Sequence[Group], most: int | None = None) -> list[Panel]:
-    """100 − ACC_i over tasks, the paper's FR_i, mean and standard error; of the first so many families."""
+    """Draw 100 − ACC_i over tasks, the paper's FR_i, mean and standard error; of the first so many families."""
     top = ceiling(groups)
     panels = []
     for title, members in families(groups)[:most]:
         curves = forgetting(members, title)
-        columns = 2 if max(len(curve.name) for curve in curves) <= 16 else 1
         ends = ", ".join(f"{curve.name} {number(curve.points[-1].mean)} %" for curve in curves)
         alt = f"{titled('Error on the tasks so far', title)}. After the last task: {ends}."
-        paint = partial(draw_forgetting, curves=curves, top=top, columns=columns)
-        panels.append(curve_panel(title, alt, paint, curves, ("task", "forgetting_rate"), columns=columns))
+        panels.append(
+            curve_panel(title, alt, partial(_draw_panel, curves=curves, top=top), curves, ("task", "forgetting_rate"))
+        )
     return panels
 
 
 def anytime_curves(groups: Sequence[Group], most: int | None = None) -> list[Panel]:
-    """Accuracy over the classes seen so far against rows seen, mean and standard error; groups that measured it."""
+    """Draw accuracy over the classes seen so far against rows seen, of groups all of whose runs measured it."""
     panels = []
     measured = [group for group in groups if all(run.anytime for run in group.runs)]
     for title, members in families(measured)[:most]:
         curves = [Curve(name, g.label, stroke, *_anytime(g)) for g, name, stroke in named_strokes(members, title)]
         means = ", ".join(f"{c.name} {number(float(np.mean([point.mean for point in c.points])))} %" for c in curves)
         alt = f"{titled('Accuracy through the stream', title)}. Mean over it: {means}."
-        paint = partial(_draw_anytime, curves=curves)
-        panels.append(curve_panel(title, alt, paint, curves, ("rows_seen", "accuracy")))
+        panels.append(curve_panel(title, alt, partial(_draw_anytime, curves=curves), curves, ("rows_seen", "accuracy")))
     return panels
 
 
 def families(groups: Sequence[Group], most: int = len(STROKES)) -> list[tuple[str, list[Group]]]:
-    """Groups that differ by the memory alone, together, each panel with as many as there are strokes.
+    """Return groups that differ by the memory alone, together, each panel with as many as there are strokes.
 
     One panel without a title where there is one family, or where nobody has a partner. Bounds of the same problem are
     the last ones of every panel.
@@ -74,13 +73,13 @@ def families(groups: Sequence[Group], most: int = len(STROKES)) -> list[tuple[st
     bounds = [group for group in groups if group.bound]
     if 0 < len(bounds) < len(groups):
         rest = [group for group in groups if not group.bound]
-        own = families(rest, max(most - len(bounds), 1))
-        return [(title, members + bounds_beside(members, groups)) for title, members in own]
-    found = alike(groups, belongs_to_memory)
-    if groups and len(groups) <= most and (len(found) == 1 or all(len(members) == 1 for members in found)):
+        panels = families(rest, max(most - len(bounds), 1))
+        return [(title, members + bounds_beside(members, groups)) for title, members in panels]
+    alike = group_by_settings(groups, belongs_to_memory)
+    if groups and len(groups) <= most and (len(alike) == 1 or all(len(members) == 1 for members in alike)):
         return [("", list(groups))]
     panels = []
-    for members in found:
+    for members in alike:
         title = max((group.family for group in members), key=len)
         plain = [group for group in members if group.plain]
         others = [group for group in members if not group.plain]
@@ -91,14 +90,16 @@ def families(groups: Sequence[Group], most: int = len(STROKES)) -> list[tuple[st
 
 
 def bounds_beside(members: Sequence[Group], groups: Sequence[Group]) -> list[Group]:
-    """The bounds among all groups that had the same problem, and as many passes, as these, none of which is one."""
+    """Return the bounds among all groups that had the same problem, and as many passes, as these, none of them one."""
     first = members[0]
-    found = [each for each in groups if each.bound and not first.bound and not other_problem(each, first)]
-    return [each for each in found if each.settings.get("epochs", 1) == first.settings.get("epochs", 1)]
+    if first.bound:
+        return []
+    bounds = [group for group in groups if group.bound and not other_problem(group, first)]
+    return [group for group in bounds if group.settings.get("epochs", 1) == first.settings.get("epochs", 1)]
 
 
 def named_strokes(groups: Sequence[Group], title: str) -> list[tuple[Group, str, Stroke]]:
-    """How each group is called and drawn; a single baseline among other memories is grey, so that they stand out."""
+    """Return how each group is called and drawn; a single baseline among other memories is grey."""
     baselines = [group for group in groups if group.plain]
     grey = baselines[0] if len(baselines) == 1 < sum(not group.bound for group in groups) else None
     names = [printable(group.member if title and not group.bound else group.label, 44) for group in groups]
@@ -108,7 +109,7 @@ def named_strokes(groups: Sequence[Group], title: str) -> list[tuple[Group, str,
 
 
 def forgetting(groups: Sequence[Group], title: str) -> list[Curve]:
-    """The forgetting rate after each task as a line per group."""
+    """Return the forgetting rate after each task as a line per group."""
     curves = []
     for group, name, stroke in named_strokes(groups, title):
         rates = [estimate(run.result.forgetting_rate[task] for run in group.runs) for task in range(group.tasks)]
@@ -117,7 +118,7 @@ def forgetting(groups: Sequence[Group], title: str) -> list[Curve]:
 
 
 def ceiling(groups: Sequence[Group]) -> float:
-    """The top of the forgetting axis, the same for every panel."""
+    """Return the top of the forgetting axis, the same for every panel."""
     worst = max(max(run.result.forgetting_rate) for group in groups for run in group.runs)
     return min(max(10.0 * math.ceil(worst / 10.0 + 0.2), 10.0), 104.0)
 
@@ -129,25 +130,19 @@ def _anytime(group: Group) -> tuple[list[float], list[Estimate]]:
     return seen, [estimate(float(line[i]) for line in lines) for i in range(len(seen))]
 
 
-def curve_panel(
-    title: str,
-    alt: str,
-    paint: Paint,
-    curves: Sequence[Curve],
-    names: tuple[str, str],
-    *,
-    columns: int = 1,
-    height: float = 240.0,
-) -> Panel:
-    """A panel with a key above its lines in so many columns; `names` are those of both axes in the data."""
-    frame = Frame(style.WIDTH, height, top=8, scale=1.25 if title else 1.45).with_key(len(curves), columns)
-    points = [(curve, *place) for curve in curves for place in zip(curve.x, curve.points, strict=True)]
-    rows = [(curve.label, x, point.mean, point.error, point.n) for curve, x, point in points]
-    return panel(title, frame, alt, paint, ["runs", *names, "standard_error", "seeds"], rows)
+def curve_panel(title: str, alt: str, draw: Draw, curves: Sequence[Curve], names: tuple[str, str]) -> Panel:
+    """Return a panel with a key above its lines; `names` are those of both axes in the data."""
+    rows = [
+        (curve.label, x, point.mean, point.error, point.n)
+        for curve in curves
+        for x, point in zip(curve.x, curve.points, strict=True)
+    ]
+    size = (style.WIDTH, style.HEIGHT + style.LINE * len(curves))
+    return Panel(title, alt, draw, ("runs", *names, "standard_error", "seeds"), rows, size)
 
 
 def draw_curves(axes: Axes, curves: Sequence[Curve]) -> None:
-    """Means with a band of one standard error to each side."""
+    """Draw means with a band of one standard error to each side."""
     for curve in curves:
         colour, dashes, marker = curve.stroke
         y = np.array([point.mean for point in curve.points])
@@ -155,19 +150,24 @@ def draw_curves(axes: Axes, curves: Sequence[Curve]) -> None:
         if error.any():
             axes.fill_between(curve.x, y - error, y + error, color=colour, alpha=0.18, linewidth=0)
         line = {"color": colour, "linestyle": dashes, "lw": 2.0, "label": curve.name}
-        axes.plot(curve.x, y, **line, marker=marker, markevery=max(1, len(y) // 20), ms=6, mec=style.CARD, mew=1.0)
+        axes.plot(curve.x, y, **line, marker=marker, markevery=max(1, len(y) // 20), ms=6, mec="white", mew=1.0)
 
 
-def draw_forgetting(axes: Axes, *, curves: Sequence[Curve], top: float, columns: int) -> None:
-    """The error on the tasks so far, which the paper calls the forgetting rate, over tasks and up to `top`."""
+def draw_forgetting(axes: Axes, curves: Sequence[Curve], top: float) -> None:
+    """Draw the error on the tasks so far, which the paper calls the forgetting rate, over tasks and up to `top`."""
     draw_curves(axes, curves)
     longest = max(len(curve.x) for curve in curves)
     axes.set(xlim=(0.7, longest + 0.3), xticks=task_ticks(longest, 12), xlabel="tasks learned")
     ticks = range(0, min(int(top), 100) + 1, 20 if top > 40 else 10 if top > 20 else 5)
-    finish(axes, grid="y", keys=columns, ylim=(0.0, top), yticks=ticks, ylabel="error on tasks so far, %")
+    finish(axes, grid="y", keys=1, ylim=(0.0, top), yticks=ticks, ylabel="error on tasks so far, %")
 
 
-def _draw_anytime(axes: Axes, *, curves: Sequence[Curve]) -> None:
+def _draw_panel(figure: Figure, *, curves: Sequence[Curve], top: float) -> None:
+    draw_forgetting(figure.subplots(), curves, top)
+
+
+def _draw_anytime(figure: Figure, *, curves: Sequence[Curve]) -> None:
+    axes = figure.subplots()
     draw_curves(axes, curves)
     axes.set(xlim=(0.0, max(curve.x[-1] for curve in curves) * 1.01), xlabel="rows seen")
     axes.locator_params(axis="x", nbins=6)

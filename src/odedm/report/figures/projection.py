@@ -11,8 +11,8 @@ import numpy as np
 
 from odedm.core.errors import UsageError
 from odedm.core.text import printable
-from odedm.report.figures.style import CARD, INK, PLAIN, SERIES, WIDTH, Array, Axes, Frame, Panel, panel
-from odedm.report.groups import Group, alike, by_distance
+from odedm.report.figures.style import INK, PLAIN, SERIES, WIDTH, Array, Axes, Figure, Panel
+from odedm.report.groups import Group, by_distance, group_by_settings
 from odedm.report.labels import belongs_to_memory
 from odedm.report.saved_columns import first_evidence
 from odedm.report.wording import number
@@ -45,7 +45,7 @@ class Projected:
 
 
 def memory_projection(groups: Sequence[Group]) -> list[Panel]:
-    """PCA of memory against data for the first seed of a group that saved its features, without ODEDM and by distance.
+    """Draw PCA of memory against data for the first seed of a group that saved its features, of each distance.
 
     Each run has a network, and so a plane, of its own: directions are compared within a panel, not between panels.
     """
@@ -56,18 +56,18 @@ def memory_projection(groups: Sequence[Group]) -> list[Panel]:
             try:
                 panels.append(memory_pca(name, data, memory))
             except UsageError as error:  # a page says what is wrong with one picture and shows the others
-                panels.append(Panel(name, "", printable(error, 300)))
+                panels.append(Panel(name, note=printable(error, 300)))
     return panels[:PLANES]
 
 
 def beside_the_plain_one(groups: Sequence[Group]) -> list[Group]:
-    """For each family the memory without ODEDM and those that differ in distance; where none do, the first with ODEDM.
+    """Return of each family the memory without ODEDM and those that differ in distance, else the first with ODEDM.
 
     Families that compare distances come first.
     """
-    compared = [group for own in by_distance(groups) for group in own.values()]
+    compared = [group for members in by_distance(groups) for group in members.values()]
     chosen: list[Group] = []
-    for members in alike([*compared, *groups], belongs_to_memory):
+    for members in group_by_settings([*compared, *groups], belongs_to_memory):
         plain = [group for group in members if group.plain]
         rivals = [group for group in compared if group in members]
         chosen += [*plain[:1], *(rivals or [group for group in members if not group.plain][:1])]
@@ -75,28 +75,28 @@ def beside_the_plain_one(groups: Sequence[Group]) -> list[Group]:
 
 
 def memory_pca(name: str, data: Array, memory: Array) -> Panel:
-    """The features of a memory's rows among those of the data, and the cosine between their directions.
+    """Draw the features of a memory's rows among those of the data, and the cosine between their directions.
 
     `data` [n, d] are features of the rows that could have been kept, the same number per class; `memory` [m, d] are
     features of the rows that were, all from one network. The plane is the data's first two principal components. The
-    lines go through each cloud's middle along its own first principal direction there, and beside it, dotted, along
-    the line of least squares; a cosine of 1 means that the memory lies along the data.
+    lines go through each cloud's middle along its first principal direction there, and, dotted, along the line of
+    least squares; a cosine of 1 means that the memory lies along the data.
     """
-    seen = project(data, memory)
-    cosine = number(seen.cosine, 3)
-    rows_of = f"{len(seen.memory)} memory rows chosen by {name} and of {len(seen.data)} data rows"
+    clouds = project(data, memory)
+    cosine = number(clouds.cosine, 3)
+    rows_of = f"{len(clouds.memory)} memory rows chosen by {name} and of {len(clouds.data)} data rows"
     alt = f"Main directions of {rows_of}: the cosine between them is {cosine}."
-    clouds = {"data": seen.data, "memory": seen.memory}
-    rows = [(kind, *point) for kind, points in clouds.items() for point in points.tolist()]
-    rows += [(f"{kind}_line", *direction(points).tolist()) for kind, points in clouds.items()]
-    rows += [(f"{kind}_least_squares", *least_squares(points).tolist()) for kind, points in clouds.items()]
-    title = f"{printable(name, 100)}: cosine {cosine}, of least squares {number(seen.least_squares_cosine, 3)}"
-    columns = ["what", "first_component", "second_component"]
-    return panel(title, Frame(WIDTH, 346, top=56, left=58), alt, partial(_draw, seen=seen), columns, rows)
+    points = {"data": clouds.data, "memory": clouds.memory}
+    rows = [(kind, *point) for kind, cloud in points.items() for point in cloud.tolist()]
+    rows += [(f"{kind}_line", *direction(cloud).tolist()) for kind, cloud in points.items()]
+    rows += [(f"{kind}_least_squares", *least_squares(cloud).tolist()) for kind, cloud in points.items()]
+    title = f"{printable(name, 100)}: cosine {cosine}, of least squares {number(clouds.least_squares_cosine, 3)}"
+    columns = ("what", "first_component", "second_component")
+    return Panel(title, alt, partial(_draw, clouds=clouds), columns, rows, (WIDTH, 346))
 
 
 def project(data: Array, memory: Array) -> Projected:
-    """Both clouds in the data's principal plane."""
+    """Return both clouds in the data's principal plane."""
     data, memory = _matrix("data", data), _matrix("memory", memory)
     if data.shape[1] != memory.shape[1]:
         raise UsageError(
@@ -110,7 +110,7 @@ def project(data: Array, memory: Array) -> Projected:
 
 
 def direction(points: Array) -> Array:
-    """The unit vector along which points [n, 2] spread most: the line that is nearest to them all.
+    """Return the unit vector along which points [n, 2] spread most: the line that is nearest to them all.
 
     >>> np.abs(direction(np.array([[0.0, 0.0], [1.0, 1.0], [2.0, 2.0]]))).round(3).tolist()
     [0.707, 0.707]
@@ -121,9 +121,9 @@ def direction(points: Array) -> Array:
 
 
 def least_squares(points: Array) -> Array:
-    """The unit vector along the line that predicts the second component of points [n, 2] from the first.
+    """Return the unit vector along the line that predicts the second component of points [n, 2] from the first.
 
-    Of the data in their own principal plane it is the first axis: there the components go apart from each other.
+    Of the data in their principal plane it is the first axis, as the components are uncorrelated.
 
     >>> least_squares(np.array([[0.0, 0.0], [1.0, 1.0], [2.0, 2.0]])).round(3).tolist()
     [0.707, 0.707]
@@ -144,36 +144,21 @@ def _matrix(name: str, points: Array) -> Array:
     return points
 
 
-def _draw(axes: Axes, *, seen: Projected) -> None:
-    every = max(1, len(seen.data) // DOTS)
-    dots = seen.data[::every]
+def _draw(figure: Figure, *, clouds: Projected) -> None:
+    axes = figure.subplots()
+    dots = clouds.data[:: max(1, len(clouds.data) // DOTS)]
     axes.plot(*dots.T, ".", ms=5.0 if len(dots) <= FEW else 3.0, color=PLAIN, alpha=0.55, mew=0, rasterized=True)
     axes.plot([], [], ".", ms=7, color=PLAIN, mew=0, label="data")
-    _draw_line(axes, seen.data, INK, "-", "its main direction")
-    _draw_line(axes, seen.data, INK, (0, (1, 1.5)), "its least squares", least_squares)
+    _draw_line(axes, clouds.data, INK, "-", "its main direction")
+    _draw_line(axes, clouds.data, INK, (0, (1, 1.5)), "its least squares", least_squares)
     marks: dict[str, Any] = {"mfc": "none", "mec": SERIES[1], "mew": 1.3, "ms": 5.5}
-    axes.plot(*seen.memory.T, "^", **marks, label="memory", rasterized=len(seen.memory) > DOTS)
-    _draw_line(axes, seen.memory, SERIES[1], (0, (5, 1.5)), "its main direction")
-    _draw_line(axes, seen.memory, SERIES[1], (0, (1, 1.5)), "its least squares", least_squares)
-    _fit(axes, np.concatenate([dots, seen.memory]))
-    ground = {"facecolor": CARD, "edgecolor": "none", "pad": 2.0}
-    words = f"cosine {number(seen.cosine, 3)}"
-    axes.text(0.98, 0.02, words, ha="right", va="bottom", transform=axes.transAxes, bbox=ground, zorder=6)
+    axes.plot(*clouds.memory.T, "^", **marks, label="memory", rasterized=len(clouds.memory) > DOTS)
+    _draw_line(axes, clouds.memory, SERIES[1], (0, (5, 1.5)), "its main direction")
+    _draw_line(axes, clouds.memory, SERIES[1], (0, (1, 1.5)), "its least squares", least_squares)
+    axes.set_aspect("equal", adjustable="datalim")  # else no angle is what it seems
     axes.set(xlabel="first component", ylabel="second component")
-    handles, names = axes.get_legend_handles_labels()
     # the data and their lines in the first column, the memory and its lines in the second
-    axes.legend(
-        handles, names, loc="lower left", bbox_to_anchor=(-0.02, 1.0), ncols=2, columnspacing=1.0, handlelength=2.2
-    )
-
-
-def _fit(axes: Axes, points: Array) -> None:
-    """Limits around the points with one scale for both axes: else no angle is what it seems."""
-    box = axes.get_window_extent()
-    low, high = points.min(axis=0), points.max(axis=0)
-    middle, tall = (low + high) / 2, max(high[1] - low[1], (high[0] - low[0]) * box.height / box.width, 1e-9) * 0.54
-    axes.set_xlim(middle[0] - tall * box.width / box.height, middle[0] + tall * box.width / box.height)
-    axes.set_ylim(middle[1] - tall, middle[1] + tall)
+    axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2, columnspacing=1.0, handlelength=2.2)
 
 
 def _draw_line(
