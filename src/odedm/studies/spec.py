@@ -233,6 +233,18 @@ def parse(text: str, name: str = "study", where: str = "the study") -> Study:
         raise UsageError(f"In {where}: {error}") from None
 
 
+def study_from(plain: dict[str, Any], name: str = "study") -> Study:
+    """A study from what its TOML file would hold; keys that no run has are refused as a slip.
+
+    >>> len(study_from({"method": ["er", "derpp"], "capacity": 50, "seeds": 2}).experiments())
+    4
+    """
+    study = _study(plain, name)
+    if fault := unused_keys(study.grids):
+        raise UsageError(fault)
+    return study
+
+
 def _study(plain: dict[str, Any], name: str) -> Study:
     shared = {key: value for key, value in plain.items() if key not in KEYS}
     tables = plain.get("grid", [{}])

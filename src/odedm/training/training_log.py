@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from odedm.training.loggers import Logger, Loggers, table_row
@@ -52,3 +52,30 @@ class TrainingLog:
         self.loggers.on_end(name, outcome.result)
         self._rows.append(table_row(name, outcome.result))
         return outcome
+
+
+class LearnerLog:
+    """Tells a logger of a learner's updates: give it as the learner's `trigger`, or around another one.
+
+    >>> import odedm
+    >>> class Steps(odedm.Logger):
+    ...     def on_step(self, run, step, metrics):
+    ...         print(run, step, sorted(metrics))
+    >>> learner = odedm.Learner("er", memory=10, device="cpu", trigger=LearnerLog(Steps(), "mine"))
+    >>> _ = learner.partial_fit([[0.0, 1.0], [1.0, 0.0]], [0, 1])
+    mine 2 ['learning rate', 'loss']
+    """
+
+    def __init__(self, logger: Logger, name: str = "learner", trigger: Callable[[Any], Any] | None = None) -> None:
+        self.loggers, self.name, self.trigger = Loggers([logger]), name, trigger
+        self._clock: LossClock | None = None
+
+    def __call__(self, learner: Any) -> Any:
+        """Tell of the last update; whatever the other trigger says is the answer."""
+        method = learner._ready().method
+        if self._clock is None:
+            self._clock = LossClock(method.last_loss.device)
+            self.loggers.on_start(self.name, {key: str(value) for key, value in learner.get_params().items()})
+        if self._clock.due():
+            self.loggers.on_step(self.name, learner.rows_seen_, step_metrics(method))
+        return None if self.trigger is None else self.trigger(learner)
