@@ -72,7 +72,7 @@ def run_job(job: Job, emit: Emit = ignore, *, data: Dataset | None = None, stop:
                 )
                 options = replace(options, restart=True)
             prepared = Prepared(job.experiment, data or load_dataset(job.experiment.data))
-            run = Run(prepared, observation=_observation(work, options, say), callbacks=[_TaskReports(job, emit)])
+            run = Run(prepared, observation=_observation(work, options, say), on_task=partial(_report_task, job, emit))
             checkpointer = checkpointer_of(run, work, lock, options, stop=stop, say=say)
             checkpointer.on_store = lambda: emit(CheckpointSaved(job.key))
             outcome = run.finish(_progress(job, run, emit), checkpointer)
@@ -89,16 +89,10 @@ def run_job(job: Job, emit: Emit = ignore, *, data: Dataset | None = None, stop:
     return outcome
 
 
-class _TaskReports:
-    """Reports what was measured after each task."""
-
-    def __init__(self, job: Job, emit: Emit) -> None:
-        self.job, self.emit = job, emit
-
-    def after_task(self, run: Run) -> None:
-        """A task is over and tested."""
-        task = run.progress.task - 1
-        self.emit(TaskFinished(self.job.key, task, task_metrics(run, task)))
+def _report_task(job: Job, emit: Emit, run: Run) -> None:
+    """Report what was measured after a task."""
+    task = run.progress.task - 1
+    emit(TaskFinished(job.key, task, task_metrics(run, task)))
 
 
 def _progress(job: Job, run: Run, emit: Emit) -> Callable[[int, int, int], None]:
