@@ -157,7 +157,7 @@ def test_everything_is_inside_the_capacity_and_no_row_is_there_twice(memory):
     stream = [*blocks(0, 1, 2, 0, 3, each=24), rows(mixed), *blocks(4, 5, 6, 0, each=24)]
     for x, y in stream:
         learner.partial_fit(x, y)
-        parts = learner._parts.memory
+        parts = learner._fitted.engine.memory
         inside = sum(store.capacity for store in stores(parts))
         assert inside == memory.capacity
         assert learner.size("long") <= (memory.capacity * memory.rho if memory.k is None else memory.capacity)
@@ -169,17 +169,17 @@ def test_everything_is_inside_the_capacity_and_no_row_is_there_twice(memory):
 
 def test_candidates_are_what_prototypes_are_chosen_from():
     learner = learned(blocks(0, 1), memory=ODEDM(60, k=4, candidates=8), patience=None)
-    seen = set(learner._parts.memory.pool.rows()["index"].tolist())
+    seen = set(learner._fitted.engine.memory.pool.rows()["index"].tolist())
     learner.consolidate()
     assert set(learner.rows("long")["index"].tolist()) <= seen
-    assert learner._parts.memory.pool.reserved() == 0
+    assert learner._fitted.engine.memory.pool.reserved() == 0
 
 
 def test_a_class_without_room_for_candidates_is_chosen_among_short_term_rows():
     x, y = rows(np.arange(160) % 4)
     learner = Learner("er", memory=ODEDM(40, k=4, candidates=8), batch=8, net="mlp", patience=None).partial_fit(x, y)
     assert [event.labels for event in learner.events] == [("class 2", "class 3")], "once, not with every batch"
-    assert learner._parts.memory.pool.reserved() == 16
+    assert learner._fitted.engine.memory.pool.reserved() == 16
     assert sorted(learner.consolidate()) == ["class 0", "class 1", "class 2", "class 3"]
     assert counts(learner)["class 0"] == counts(learner)["class 1"] == 4
 
@@ -214,7 +214,7 @@ def test_a_net_may_be_a_class_or_a_function(tmp_path):
         learner = Learner("er", net=net, net_options=options, memory=20, batch=8).partial_fit(x, y)
         again = Learner("er", net=net, net_options=options, memory=20, batch=8).partial_fit(x, y)
         assert (learner.predict_proba(x) == again.predict_proba(x)).all(), "the seed alone decides the weights"
-        assert learner._parts.method.net.head.weight.shape == (3, 7)
+        assert learner._fitted.engine.method.net.head.weight.shape == (3, 7)
         other = Learner.load(learner.save(tmp_path / "own.safetensors"), net=net)
         more = rows([3] * 8)
         assert (other.partial_fit(*more).predict_proba(x) == learner.partial_fit(*more).predict_proba(x)).all()
@@ -250,7 +250,7 @@ def test_where_nothing_rests_it_is_said_once():
 
 def test_head_logits_and_momentum_grow_and_nothing_else_moves():
     learner = learned(blocks(0, 1), method="derpp", options={"momentum": 0.9})
-    parts = learner._parts
+    parts = learner._fitted.engine
     before = {name: each.clone() for name, each in parts.method.net.state_dict().items()}
     stored = parts.memory.buffer.store.columns["logits"].clone()
     moments = [each["momentum_buffer"].clone() for each in parts.method.optimizer.state.values()]
@@ -260,7 +260,7 @@ def test_head_logits_and_momentum_grow_and_nothing_else_moves():
     wide = parts.memory.buffer.store.columns["logits"]
     assert wide.shape == (40, 5)
     assert wide[:, :2].equal(stored)
-    now = parts.probe.predict(parts.memory.buffer.store.columns["image"])
+    now = parts.view.predict(parts.memory.buffer.store.columns["image"])
     assert torch.allclose(wide[:, 2:], now[:, 2:])
     assert len(parts.method.optimizer.state) == len(moments)
     assert {len(each["momentum_buffer"]) for each in parts.method.optimizer.state.values()} == {64, 5}
@@ -308,12 +308,12 @@ def test_images_and_a_network_of_ones_own(tmp_path):
 def test_inputs_are_scaled_by_what_was_seen_or_by_given_constants():
     x, y = rows([0, 1, 2, 3] * 20)
     learner = Learner("er", memory=40, net="mlp", batch=16).partial_fit(1000 * x + 5e4, y)
-    transform = learner._parts.transform
+    transform = learner._fitted.engine.transform
     assert torch.allclose(transform.shift, torch.from_numpy((1000 * x + 5e4).mean(0)), rtol=1e-5)
     assert torch.allclose(1 / transform.scale, torch.from_numpy((1000 * x).std(0)), rtol=1e-4)
     data = odedm.blobs()
     fixed = Learner("er", memory=40, scaling=data.transform).partial_fit(data.image, data.label)
-    assert fixed._parts.transform.shift.equal(data.transform.shift)
+    assert fixed._fitted.engine.transform.shift.equal(data.transform.shift)
     with pytest.raises(UsageError, match="transform is for rows of another shape"):
         Learner("er", scaling=data.transform).partial_fit(x, y)
 

@@ -7,7 +7,6 @@ from test_learner import blocks, feed, learned, rows
 
 import odedm
 from odedm import ODEDM, Learner, UsageError
-from odedm.learner import learner_state
 from odedm.methods.weight_average import follow
 
 SOME = {
@@ -66,7 +65,7 @@ def test_views_of_replayed_pictures(views, tmp_path):
 
 
 def test_several_updates_cost_as_many_gradients():
-    one, three = (learned(blocks(0, 1), updates=each)._parts.method.net.gradient_rows for each in (1, 3))
+    one, three = (learned(blocks(0, 1), updates=each)._fitted.engine.method.net.gradient_rows for each in (1, 3))
     assert three == 3 * one
 
 
@@ -75,23 +74,27 @@ def test_the_average_is_that_of_the_weights_after_every_batch_while_classes_join
     states, outputs = [], []
     for x, y in blocks(0, 1, 2, each=16):
         learner.partial_fit(x, y)
-        net = learner._parts.method.net
+        net = learner._fitted.engine.method.net
         states.append({name: each.clone() for name, each in net.state_dict().items()})
         outputs.append(net.classes)
-    averaged = learner._parts.method.averaged.state_dict()
+    averaged = learner._fitted.engine.method.averaged.state_dict()
     assert outputs == [1, 1, 2, 2, 3, 3]
     for name, found in averaged.items():
         if not name.startswith("head"):
             assert found.allclose(torch.stack([state[name] for state in states]).mean(0), atol=1e-6)
     first = torch.stack([state["head.weight"][0] for state in states]).mean(0)
     assert averaged["head.weight"][0].allclose(first, atol=1e-6)
-    follow(learner._parts.method.averaged, learner._parts.method.net, learner._parts.method.averaging)  # shapes agree
+    follow(
+        learner._fitted.engine.method.averaged,
+        learner._fitted.engine.method.net,
+        learner._fitted.engine.method.averaging,
+    )  # shapes agree
 
 
 def test_class_means_are_taken_once_between_two_lessons(monkeypatch):
     learner = learned(blocks(0, 1), predict_by="nearest-mean")
     calls = []
-    probe = type(learner._parts.probe)
+    probe = type(learner._fitted.engine.view)
     asked = probe.predictor
     monkeypatch.setattr(probe, "predictor", lambda self: calls.append(1) or asked(self))
     x, y = rows([0, 1])
@@ -126,20 +129,13 @@ def test_a_run_with_ingredients_goes_on_as_a_learner_with_them(tmp_path):
     learner = kept.learner()
     assert learner.get_params().items() >= {**own, "predict_by": "nearest-mean"}.items()
     assert np.array_equal(learner.predict(data.test_image), kept.predict(data.test_image))
-    before, after = outcome.method, learner._parts.method
+    before, after = outcome.method, learner._fitted.engine.method
     assert before.averaging.equal(after.averaging)
     assert (after.class_shift(torch.zeros(1, 10)) == -torch.inf).all(), "every class was here"
     learner.partial_fit(data.image[:32], data.label[:32].numpy())
     turned = odedm.train(data="fashion-mini", memory=odedm.Reservoir(40), method="er", limit=20, views="turned-classes")
     with pytest.raises(UsageError, match="a learner's classes join on the way"):
         odedm.load(turned.save(tmp_path / "turned")).learner()
-
-
-def test_a_file_from_before_there_were_ingredients_is_read():
-    state = learner_state.capture(learned(blocks(0, 1)))
-    for name in learner_state.SINCE:
-        del state["head"]["parameters"][name]
-    assert learner_state.parameters(state, {}).items() >= learner_state.SINCE.items()
 
 
 WRONG = {

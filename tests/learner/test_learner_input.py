@@ -214,11 +214,11 @@ def test_a_name_that_is_none_is_a_sentence():
 
 def test_the_learning_rate_is_a_parameter_as_in_train():
     learner = small(lr=0.2)
-    assert learner.partial_fit(X, Y)._parts.method.lr == 0.2
+    assert learner.partial_fit(X, Y)._fitted.engine.method.lr == 0.2
     assert np.array_equal(small(options={"lr": 0.2}).partial_fit(X, Y).predict_proba(X), learner.predict_proba(X))
     again = clone(learner)
     assert again.get_params()["lr"] == 0.2
-    assert again.set_params(lr=0.3).partial_fit(X, Y)._parts.method.lr == 0.3
+    assert again.set_params(lr=0.3).partial_fit(X, Y)._fitted.engine.method.lr == 0.3
     for wrong, words in ((-1, "lr must be 0 or more; -1.0 was given"), ("x", "lr must be a finite number; 'x' was")):
         with pytest.raises(UsageError, match=words):
             small(lr=wrong)
@@ -229,7 +229,7 @@ def test_the_learning_rate_is_a_parameter_as_in_train():
 def test_the_learning_rate_is_in_the_file(tmp_path):
     learner = small(lr=np.float64(0.2)).partial_fit(X, Y)
     again = Learner.load(learner.save(tmp_path / "learner"))
-    assert (again.lr, again._parts.method.lr) == (0.2, 0.2)
+    assert (again.lr, again._fitted.engine.method.lr) == (0.2, 0.2)
 
 
 def test_scikit_learn_takes_it_for_a_classifier():
@@ -253,16 +253,6 @@ def test_copies_go_on_on_their_own(through):
     assert same(before, state(learner))
     assert same(state(learner.partial_fit(X, Y)), state(other))
     assert through(small()).partial_fit(X, Y).rows_seen_ == 40
-
-
-def test_a_learner_pickled_before_a_parameter_was_there_goes_on_with_what_it_had():
-    learner = small().partial_fit(X, Y)
-    stored = learner.__getstate__()
-    older = {name: value for name, value in stored["parameters"].items() if name not in ("lr", "views")}
-    other = Learner.__new__(Learner)
-    other.__setstate__({**stored, "parameters": older})
-    assert (other.lr, other.views) == (None, "crop")
-    assert same(state(learner.partial_fit(X, Y)), state(other.partial_fit(X, Y)))
 
 
 def test_a_learner_that_diverged_says_so_from_then_on():

@@ -46,7 +46,7 @@ def test_it_predicts_what_the_runs_own_test_did_bit_for_bit(method, tmp_path):
     torch.set_num_threads(2)  # a caller's own settings change nothing
     model = odedm.load(outcome.save(tmp_path / "model.safetensors"))
     scores = outcome.probe.predict(DATA.test_image)
-    assert model._scores(DATA.test_image).equal(scores)
+    assert model._score_rows(DATA.test_image)[0].equal(scores)
     assert np.array_equal(model.predict(DATA.test_image), outcome.predict(DATA.test_image))
     task = np.repeat([0, 1], 2)[[outcome.labels().index(each) for each in TESTED]]
     shares = [100 * model.score(DATA.test_image[task == each], TESTED[task == each]) for each in (0, 1)]
@@ -83,10 +83,10 @@ def test_answers_are_in_the_users_own_labels(tmp_path, plain, path):
 def test_it_goes_on_as_a_learner(method, memory, tmp_path):
     outcome = learned(method=method, memory=memory)
     model = odedm.load(outcome.save(tmp_path / "model.safetensors"))
-    before = model._scores(X)
+    before = model._score_rows(X)[0]
     learner = model.learner(patience=30)
     assert np.array_equal(learner.predict_proba(X), model.predict_proba(X))
-    held = learner._parts.memory.buffer
+    held = learner._fitted.engine.memory.buffer
     assert all(held.rows()[name].equal(model.memory[name]) for name in held.rows())
     assert held.store.key.sort().values.equal(model.memory["key"].sort().values)
     for start in range(0, 40, 8):
@@ -94,7 +94,7 @@ def test_it_goes_on_as_a_learner(method, memory, tmp_path):
     assert "emu" in learner.predict(X[:40])
     pinned = {label for event in learner.events if event.what == "pinned" for label in event.labels}
     assert pinned == ({"cat", "dog"} if isinstance(memory, ODEDM) else set()), "those the run had not consolidated"
-    assert model._scores(X).equal(before), "the model stays as it is"
+    assert model._score_rows(X)[0].equal(before), "the model stays as it is"
     again = odedm.Learner.load(learner.save(tmp_path / "learner.safetensors"))
     assert np.array_equal(again.predict(X), learner.predict(X))
 
@@ -111,12 +111,12 @@ def test_it_goes_on_as_a_learner(method, memory, tmp_path):
 def test_what_a_method_trains_beside_its_network_goes_on_too(settings, trained, tmp_path):
     outcome = learned(**settings)
     learner = odedm.load(outcome.save(tmp_path / "model.safetensors")).learner()
-    before, now = trained(outcome.method), trained(learner._parts.method)
+    before, now = trained(outcome.method), trained(learner._fitted.engine.method)
     assert before.keys() == now.keys()
     assert all(before[name].equal(now[name]) for name in before)
     assert any(tensor.any() for tensor in before.values())
     learner.partial_fit(X[:8], learner.predict(X[:8]))
-    assert not all(tensor.equal(trained(learner._parts.method)[name]) for name, tensor in before.items()) or (
+    assert not all(tensor.equal(trained(learner._fitted.engine.method)[name]) for name, tensor in before.items()) or (
         settings["method"] == "er-ace"
     )
 
@@ -169,7 +169,7 @@ class Tiny(odedm.Net):
 def test_a_method_of_ones_own_has_nothing_to_declare(tmp_path):
     outcome = learned(method=Mine, net=Tiny)
     model = odedm.load(outcome.save(tmp_path / "model.safetensors"))
-    assert model._scores(DATA.test_image).equal(outcome.probe.predict(DATA.test_image))
+    assert model._score_rows(DATA.test_image)[0].equal(outcome.probe.predict(DATA.test_image))
     assert not torch.equal(outcome.method.slow.head.weight, outcome.method.net.head.weight)
 
 
@@ -181,7 +181,7 @@ def test_code_from_outside_is_given_or_registered_and_never_imported(tmp_path):
         odedm.load(path)
     empty = nn.Sequential(nn.Flatten(), nn.Linear(108, 5), nn.ReLU(), nn.Linear(5, 4))
     model = odedm.load(path, net=empty)
-    assert model._scores(X_TENSOR).equal(outcome.probe.predict(X_TENSOR))
+    assert model._score_rows(X_TENSOR)[0].equal(outcome.probe.predict(X_TENSOR))
     assert np.array_equal(model.learner().predict(X), model.predict(X))
     with pytest.raises(UsageError, match="weights"):
         odedm.load(path, net=nn.Sequential(nn.Flatten(), nn.Linear(108, 6), nn.ReLU(), nn.Linear(6, 4)))
@@ -299,7 +299,7 @@ def test_the_command_keeps_it_and_verify_looks_at_it(tmp_path):
     for folder in (first, second):
         model = odedm.load(folder)
         here = odedm.train(data, method="er", memory=ODEDM(20), device="cpu", seed=model.plan.seed)
-        assert model._scores(data.test_image).equal(here.probe.predict(data.test_image)), "as train makes it"
+        assert model._score_rows(data.test_image)[0].equal(here.probe.predict(data.test_image)), "as train makes it"
         assert 100 * model.score(data.test_image, data.test_label) == pytest.approx(model.result.acc_last)
         assert is_sound(verify(folder))
     (second / "model.safetensors").write_bytes((first / "model.safetensors").read_bytes())

@@ -152,11 +152,11 @@ def test_a_learner_leaves_frozen_layers_frozen(make):
     learner = odedm.Learner("er", net=net, memory=20)
     x = torch.rand(40, 3, 8, 8)
     learner.partial_fit(x[:8], torch.arange(8) % 4)
-    before = copy.deepcopy(learner._parts.method.net.body)
+    before = copy.deepcopy(learner._fitted.engine.method.net.body)
     for start in range(8, 40, 8):
         learner.partial_fit(x[start : start + 8], torch.arange(8) % 4)
         learner.predict(x[:4])
-    check_frozen(learner._parts.method.net, before)
+    check_frozen(learner._fitted.engine.method.net, before)
 
 
 def test_evaluation_gives_every_module_its_mode_back():

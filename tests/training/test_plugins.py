@@ -5,7 +5,7 @@ import torch
 
 import odedm
 from odedm import Experiment, Reservoir, UsageError
-from odedm.learner.online_parts import Plan
+from odedm.learner.config import LearnerConfig
 from odedm.results.comparison import compare
 from odedm.studies.run_store import key_of_result
 from odedm.testing.contracts import check_exact
@@ -54,7 +54,7 @@ REFUSED = {
     "another shape": ({"transform": lambda image: image[:1]}, "must give a tensor"),
     "no optimizer": ({"optimizer": lambda parameters: 3}, "must give a torch.optim.Optimizer"),
     "a method's own": ({"optimizer": "adamw", "method": "puridiver"}, "has an optimizer of its own"),
-    "an unknown one": ({"optimizer": "adam"}, "did you mean 'adamw'"),
+    "an unknown one": ({"optimizer": "adanw"}, "did you mean 'adamw'"),
     "one callback": ({"callbacks": print}, "callbacks must be a list"),
     "a class": ({"callbacks": [dict]}, "A callback must be a function"),
     "a live memory": ({"memory": odedm.DualMemory(capacity=5, k=1)}, "or a subclass of odedm.Memory"),
@@ -96,10 +96,26 @@ def test_a_number_is_the_capacity_of_an_odedm_from_every_door():
     assert odedm.Experiment(memory=50).memory == odedm.ODEDM(50)
     assert train(memory=20).result.experiment["memory"]["capacity"] == 20
     assert odedm.DualMemory.from_config(50).settings.capacity == 50
-    assert Plan.of(odedm.Learner(memory=50).get_params()).memory.capacity == 50
+    assert LearnerConfig.of(odedm.Learner(memory=50).get_params()).memory.capacity == 50
 
 
 def test_a_callback_is_part_of_what_a_run_is(tmp_path):
+    """It may change training, so the same settings with it are another run, and tables say so."""
+
+    def double_the_rate(run):
+        run.method.optimizer.param_groups[0]["lr"] *= 2
+
+    settings = {"data": "blobs", "method": "er", "memory": Reservoir(20), "device": "cpu"}
+    plain, changed = odedm.train(**settings), odedm.train(**settings, callbacks=[double_the_rate])
+    assert key_of_result(plain.result) != key_of_result(changed.result)
+    assert changed.result.code_hashes().keys() == {"callback 1"}
+    assert "callback" in str(compare(plain.result, changed.result).to_dict())
+    results = odedm.Results(plain, changed)
+    assert len(results.table.rows) == 2
+    assert "double_the_rate" in str(results)
+
+
+def test_a_callback_is_part_of_what_a_run_is():
     """It may change training, so the same settings with it are another run, and tables say so."""
 
     def double_the_rate(run):

@@ -13,7 +13,7 @@ from odedm.cli.generated_options import memory_from
 from odedm.core.registry import GAMMA_RULES, METHODS, REPLAYS
 from odedm.core.stored_names import stored_name
 from odedm.core.validators import Choice
-from odedm.learner.online_parts import Plan
+from odedm.learner.config import LearnerConfig
 from odedm.memory.live_state import capture
 from odedm.memory.settings import memory_from_dict, memory_to_dict
 from odedm.methods.er import ER
@@ -190,7 +190,7 @@ def test_long_term_rows_are_in_the_draws_of_union(method):
 @pytest.mark.parametrize("method", ["er", "der", "derpp"])
 @pytest.mark.parametrize("memory", [40, ODEDM(40, rho=0.5)], ids=["a number", "a memory"])
 def test_a_learner_reads_by_its_method(method, memory):
-    plan = Plan.of(Learner(method, memory=memory).get_params())
+    plan = LearnerConfig.of(Learner(method, memory=memory).get_params())
     reading, rule = own(method)
     assert reading_of(plan.memory) == {"reading": reading, "gamma": 1.0, "gamma_rule": rule}
 
@@ -199,7 +199,7 @@ def test_a_saved_learner_keeps_its_reading(tmp_path):
     learner = Learner("er", memory=ODEDM(20, k=1, replay="auxiliary"), net="mlp", batch=8, patience=8)
     learner.partial_fit(VECTORS.image, VECTORS.label)
     again = Learner.load(learner.save(tmp_path / "learner.safetensors"))
-    assert reading_of(again._parts.plan.memory) == {"reading": "auxiliary", "gamma": 1.0, "gamma_rule": "fixed"}
+    assert reading_of(again._fitted.engine.plan.memory) == {"reading": "auxiliary", "gamma": 1.0, "gamma_rule": "fixed"}
 
 
 def test_a_live_memory_has_no_reading_and_takes_a_state_with_one():

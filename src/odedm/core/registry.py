@@ -178,7 +178,30 @@ STRONG_VIEWS = ("strong", "strong-turned")
 
 OPTIMIZERS: dict[str, Any] = {
     "sgd": "Stochastic gradient descent by the method's rate, momentum and weight decay.",
+    "adam": "Adam by the method's rate and weight decay.",
     "adamw": "AdamW by the method's rate and weight decay.",
+    "nadam": "Adam with Nesterov momentum.",
+    "radam": "Rectified Adam.",
+    "adamax": "Adam by the infinity norm.",
+    "adadelta": "Adadelta.",
+    "adagrad": "Adagrad; its steps run eagerly on a GPU.",
+    "rmsprop": "RMSprop by the method's rate, momentum and weight decay.",
+    "rprop": "Resilient backpropagation.",
+    "asgd": "Averaged stochastic gradient descent.",
+    "adafactor": "Adafactor; its steps run eagerly on a GPU.",
+}
+"""Optimizers of torch.optim by their names in lower case."""
+
+SCHEDULES: dict[str, Any] = {
+    "constant": "The method's rate throughout.",
+    "linear": "From the method's rate to 0 on a line.",
+    "cosine": "From the method's rate to 0 on half a cosine.",
+}
+"""How the learning rate changes over the stream, or over each task."""
+
+SCHEDULE_SPANS = {
+    "stream": "Once over the whole stream.",
+    "task": "Anew in each task.",
 }
 
 IMBALANCES = {

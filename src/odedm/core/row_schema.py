@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -69,8 +70,10 @@ class RowSchema:
 
     def read_inputs(self, x: Any, what: str = "x") -> Tensor:
         """Return inputs [n, ...] of this schema, or refuse them in a sentence."""
-        rows = _as_inputs(as_array(x, what), what)
-        self.check_inputs(RowSchema((_column("image", rows),), _feature_names(x)), what)
+        rows, first = _as_inputs(as_array(x, what), what), self.columns[0]
+        names = _feature_names(x)
+        if names is not None or rows.dtype is not first.dtype or rows.shape[1:] != first.shape:
+            self.check_inputs(RowSchema((_column("image", rows),), names), what)
         return rows
 
     def check_inputs(self, other: RowSchema, what: str) -> None:
@@ -269,7 +272,8 @@ def _check_any(amount: int, what: str) -> None:
 
 def _check_finite(rows: Tensor, what: str, *, cast: bool = False) -> None:
     """Refuse rows with a NaN or an infinity, or that have one since they were cast to their type."""
-    if not rows.is_floating_point() or bool(rows.isfinite().all()):
+    # the sum is infinite, or no number, if any row is; it takes a fifth of the time of a look at each number
+    if not rows.is_floating_point() or math.isfinite(rows.sum()) or bool(rows.isfinite().all()):
         return
     bad = (~rows.isfinite()).reshape(len(rows), -1).any(1)
     stored_as = f", stored as {_word(rows.dtype)}" if cast else ""

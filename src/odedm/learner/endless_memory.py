@@ -6,12 +6,11 @@ mid-stream by an error; a class for which there is no room is left out, and the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from odedm.core.errors import UsageError, short_repr
 from odedm.core.registry import POLICIES
@@ -105,11 +104,13 @@ def learner_buffer(
     return build_dual(settings, policy, fields, device, rngs, columns=columns, moves=True)
 
 
-def open_candidates(dual: DualBuffer, label: Tensor) -> list[int]:
-    """Give new classes candidates, in up to half of the rows that are not long-term; the classes that found no room."""
-    known = dual.pool.classes() if dual.pool else []
-    classes = [each for each in dict.fromkeys(label.tolist()) if each not in known]
-    if dual.pool is None or not classes:
+def open_candidates(dual: DualBuffer, classes: Iterable[int]) -> list[int]:
+    """Give new classes candidates, in up to half of the rows that are not long-term; return those that find no room."""
+    if dual.pool is None:
+        return []
+    known = dual.pool.classes()
+    classes = [label for label in dict.fromkeys(classes) if label not in known]
+    if not classes:
         return []
     return dual.join(classes, (dual.capacity - dual.size(MemoryPart.LONG)) // 2)
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,8 +16,8 @@ from odedm.core.errors import InvalidFileError, UsageError
 from odedm.core.extension_points import PluginEntry
 from odedm.core.registry import NETS
 from odedm.learner.kept_model import KeptModel
+from odedm.learner.online_engine import OnlineEngine
 from odedm.learner.online_learner import Learner
-from odedm.learner.online_parts import OnlineParts
 from odedm.memory.live_parts import pins
 from odedm.memory.live_state import restore_store
 from odedm.memory.settings import ODEDM
@@ -61,31 +62,30 @@ def go_on(kept: KeptModel, when: Mapping[str, Any]) -> Learner:
         precision=kept.precision,
         **when,
     )
-    with learner._numerics():
-        learner._join(kept.schema, kept.labels.kind, list(kept.labels.names))
-    parts = learner._parts
-    assert parts is not None
+    with learner._numerics(None):
+        fitted = learner._join(kept.schema, kept.labels.kind, list(kept.labels.classes))
     try:
-        _fill(parts, kept)
+        _fill(fitted.engine, kept)
     except InvalidFileError as error:
         raise UsageError(f"A learner cannot go on with this model: {error}.") from error
     label, pinned = kept.rows["label"], kept.rows["prototype"] >= 0
-    amount = len(kept.labels.names)
+    classes = len(kept.labels.classes)
     # new rows get numbers behind all old ones, by which a row is known
-    learner._rows = max(1, kept.seen, int(kept.rows["index"].max()) + 1 if len(label) else 0)
-    learner._seen_at = torch.full((amount,), learner._rows)
-    waiting = label.bincount(minlength=amount) * (label[pinned].bincount(minlength=amount) == 0)
-    learner._news = waiting if pins(parts.plan.memory) else torch.zeros_like(waiting)
+    rows = max(1, kept.seen, int(kept.rows["index"].max()) + 1 if len(label) else 0)
+    waiting = label.bincount(minlength=classes) * (label[pinned].bincount(minlength=classes) == 0)
+    if not pins(fitted.engine.plan.memory):
+        waiting = torch.zeros_like(waiting)
+    learner._fitted = replace(fitted, rows=rows, last_seen=np.full(classes, rows), new_rows=waiting.numpy())
     return learner
 
 
-def _fill(parts: OnlineParts, kept: KeptModel) -> None:
+def _fill(engine: OnlineEngine, kept: KeptModel) -> None:
     """Put in what the method holds, its network among it, and the memory's rows."""
-    ModelState.put_back(parts.method, ModelState.of(kept.probe.method))
-    parts.method.net.train()
-    if parts.method.class_shift is not None:
-        parts.method.class_shift.rest()
-    buffer, amount = parts.memory.buffer, len(kept.rows["label"])
+    ModelState.put_back(engine.method, ModelState.of(kept.probe.method))
+    engine.method.net.train()
+    if engine.method.class_shift is not None:
+        engine.method.class_shift.rest()
+    buffer, amount = engine.memory.buffer, len(kept.rows["label"])
     room = buffer.capacity - amount
     if room < 0:
         raise InvalidFileError(f"its memory has {amount} rows where {buffer.capacity} fit")

@@ -25,9 +25,9 @@ from odedm.core.row_schema import RowSchema
 from odedm.core.rows import Rows
 from odedm.core.tensor_archive import read_archive
 from odedm.core.validators import Choice, Device, Int
-from odedm.learner.label_names import LabelNames
-from odedm.learner.learner_state import MOST_CLASSES, stored_labels, stored_schema
-from odedm.learner.online_parts import fixed
+from odedm.learner.label_encoder import LabelEncoder
+from odedm.learner.online_engine import fixed
+from odedm.learner.restore import MOST_CLASSES, stored_labels, stored_schema
 from odedm.methods.base import Method
 from odedm.methods.hyperparameters import configure
 from odedm.nets.build import build, build_on_meta
@@ -35,7 +35,7 @@ from odedm.nets.build import configure as configure_net
 from odedm.results.folder import MODEL_FILE, find_run
 from odedm.results.result import Result
 from odedm.stream.augment import Transform
-from odedm.training.engine import resolve_device, resolve_precision
+from odedm.training.engine_config import resolve_device, resolve_precision
 from odedm.training.model_file import MEMORY, MODEL_SCHEMA, STATE, VIEWS
 from odedm.training.model_state import ModelState
 from odedm.training.model_view import MethodView
@@ -52,7 +52,7 @@ class KeptModel:
 
     result: Result
     schema: RowSchema
-    labels: LabelNames
+    labels: LabelEncoder
     probe: MethodView
     rows: Rows
     """The memory's rows, on the CPU."""
@@ -101,7 +101,7 @@ def _built(
     plan, classes = result.experiment, len(result.classes)
     schema = stored_schema([head["shape"], head["dtype"], None])
     labels = stored_labels(head["labels"])
-    require(len(labels.names) == classes <= MOST_CLASSES, "it has not one label for each class")
+    require(len(labels.classes) == classes <= MOST_CLASSES, "it has not one label for each class")
     net, kind, net_options, options = _parts(result, schema, given, tensors)
     precision = Choice("precision", PRECISIONS).validate("precision", plan["precision"])
     if plan["device"] != device.type:  # of another kind of device, which computes in its own way

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -16,21 +15,19 @@ from odedm.core.errors import UsageError, short_repr
 from odedm.core.files import as_path
 from odedm.core.row_schema import RowSchema
 from odedm.core.validators import Int
-from odedm.learner import learner_state
-from odedm.learner.answering import Answering
-from odedm.learner.endless_memory import LearnerEvent
+from odedm.learner import learner_state, restore
+from odedm.learner.config import MOST_THREADS, LearnerConfig
+from odedm.learner.fitted import Changing, Fitted, FittedLearner
 from odedm.learner.growth import check_growth
-from odedm.learner.label_names import read_labels
-from odedm.learner.online_parts import OnlineParts, Plan
-from odedm.memory.live_parts import pins
+from odedm.learner.label_encoder import LabelEncoder, read_labels
+from odedm.learner.online_engine import OnlineEngine
+from odedm.learner.turns import Turns
 
-CROWDED = "no room for candidates"
-RESTLESS = "nothing rests"
 SOON = 10
 """After so many times `patience` rows without one class that rested, a learner says so."""
 
 
-class Learner(Answering):
+class Learner(FittedLearner):
     """A classifier for a stream without task borders: give it rows as they come, ask it when you like.
 
     `partial_fit`, `predict`, `predict_proba`, `score`, `get_params` and `set_params` are as in scikit-learn. Classes
@@ -68,6 +65,8 @@ class Learner(Answering):
         views: of replayed rows: "crop", "strong" or "rotations". docs/how-to/ingredients.md has all five.
         seed: the same seed and the same batches give the same learner.
         device, threads, precision: where and how it computes, as for `odedm.train`.
+
+    Any number of threads may ask and save a learner while one thread learns.
 
     >>> from odedm import blobs
     >>> data = blobs()
@@ -114,11 +113,15 @@ class Learner(Answering):
         self.weight_average, self.views, self.optimizer = weight_average, views, optimizer
         self.retrieval, self.retrieval_options = retrieval, retrieval_options
         self._check_pace()
-        Plan.of(self.get_params())
-        self._begin()
+        LearnerConfig.of(self.get_params())
+        self._turns = Turns()
+        self._forget()
 
     def partial_fit(self, x: Any, y: Any, classes: Iterable[Any] | None = None) -> Learner:
         """Learn rows of the stream, each once, in steps of `batch` rows. What is refused changes nothing.
+
+        An interrupt between two steps leaves what was learned before it; one in the midst of a step makes the learner
+        refuse everything but `fit`, for nobody knows what it has learned.
 
         Args:
             x: vectors [n, d] or images [n, h, w], [n, c, h, w] or [n, h, w, c]; arrays, tensors or a frame.
@@ -128,27 +131,21 @@ class Learner(Answering):
         Returns:
             The learner.
         """
-        self._sound()
-        self._check_pace()
-        schema, rows = RowSchema.of_inputs(x) if self._schema is None else (self._schema, self._schema.read_inputs(x))
-        kind, values = read_labels(y, len(rows))
-        new = self._labels.new(kind, values)
-        announced: list[Any] = []
-        if classes is not None:
-            if isinstance(classes, str) or not isinstance(classes, Iterable):
-                raise UsageError(f"classes must be a list of labels that may come; {short_repr(classes)} was given.")
-            listed = list(classes)
-            other, announced = read_labels(listed, len(listed))
-            if announced and other != kind:
-                raise UsageError(f"classes are {other} and the labels {kind}; give both of one type.")
-        if new or announced or self._parts is None:
-            with self._numerics():
-                self._join(schema, kind, [*announced, *values])
-        with self._numerics():  # entered anew: only now is the precision of the first rows known
-            label = torch.tensor(self._labels.numbers(values))
-            batch = int(self.batch)  # torch takes no number of numpy's
-            for start in range(0, len(rows), batch):
-                self._step(rows[start : start + batch], label[start : start + batch])
+        with self._turns.writing():
+            self._check_sound()
+            self._check_pace()
+            fitted = self._fitted
+            schema, rows = RowSchema.of_inputs(x) if fitted is None else (fitted.schema, fitted.schema.read_inputs(x))
+            kind, values = read_labels(y, len(rows))
+            announced = [] if classes is None else _announced(classes, kind)
+            with self._numerics(fitted):
+                fitted = self._join(schema, kind, [*announced, *values])
+            with self._numerics(fitted):  # entered anew: only now is the precision of the first rows known
+                numbers, batch = fitted.labels.transform(values), int(self.batch)  # torch takes no number of numpy's
+                for start in range(0, len(values), batch):
+                    part = slice(start, start + batch)
+                    self._learn(fitted, rows[part] if len(values) > batch else rows, numbers[part])
+        self._give_warnings()
         return self
 
     def fit(self, x: Any, y: Any) -> Learner:
@@ -161,78 +158,79 @@ class Learner(Answering):
         Returns:
             The learner.
         """
-        Plan.of(self.get_params())
-        self._begin()
-        return self.partial_fit(x, y)
+        with self._turns.writing():
+            LearnerConfig.of(self.get_params())
+            _, rows = RowSchema.of_inputs(x)  # what is refused changes nothing
+            read_labels(y, len(rows))
+            with self._turns.locked():
+                self._forget()
+            return self.partial_fit(x, y)
 
-    def _join(self, schema: RowSchema, kind: str, values: list[Any]) -> None:
-        """Outputs for labels that are new; the first rows build everything."""
-        amount = len(self._labels.names) + len(self._labels.new(kind, values))
-        parts = self._parts or OnlineParts(Plan.of(self.get_params()), schema, amount)
-        if parts.classes < amount:
-            check_growth(parts.method.net)  # refuses before anything has changed
-            parts.grow(amount)
-        self._parts, self._schema = parts, schema
-        self._labels.join(kind, values)
-        joining = amount - len(self._news)
-        self._seen_at = torch.cat([self._seen_at, torch.full((joining,), -1)])
-        self._news = torch.cat([self._news, torch.zeros(joining, dtype=torch.int64)])
+    def _join(self, schema: RowSchema, kind: str, values: list[Any]) -> Fitted:
+        """Give outputs to labels that are new; the first rows build everything."""
+        fitted = self._fitted
+        if fitted is None:
+            labels = LabelEncoder().joined(kind, values)
+            engine = OnlineEngine(LearnerConfig.of(self.get_params()), schema, len(labels.classes))
+            if engine.classes < len(labels.classes):
+                check_growth(engine.method.net)
+                engine.grow(len(labels.classes))
+            return Fitted(engine, schema, labels)
+        fitted.labels.check_kind(kind, values)
+        if all(map(fitted.labels.numbers.__contains__, values)):
+            return fitted
+        labels = fitted.labels.joined(kind, values)
+        grows = fitted.engine.classes < len(labels.classes)
+        if grows:
+            check_growth(fitted.engine.method.net)  # refuses before anything has changed
+        with self._turns.locked(), Changing(self):
+            if grows:
+                fitted.engine.grow(len(labels.classes))
+            fitted.join(labels)
+        return fitted
 
-    def _step(self, image: Tensor, label: Tensor) -> None:
-        """The updates on a batch, then the classes that are due."""
-        assert self._parts is not None
-        try:
-            crowded = self._parts.step(image, label, self._rows)
-            before, self._rows = self._rows, self._rows + len(label)
-            self._news += label.bincount(minlength=len(self._news))
-            self._seen_at[label] = self._rows
-            loss = float(self._parts.method.last_loss)
-            if not math.isfinite(loss):
-                raise UsageError(
-                    f"After {self._rows} rows the loss is {loss}: training diverged. Go on from the last file "
-                    f"that was saved, with a lower learning rate lr, which is "
-                    f"{self._parts.method.lr:g}, or scale the rows."
-                )
-        except BaseException as error:
-            self._broken = str(error) or type(error).__name__
-            raise
-        if crowded:
-            said = {name for event in self._events if event.what == CROWDED for name in event.labels}
-            self._note(CROWDED, [each for each in crowded if self._labels.names[each] not in said])
-        due = self._due(before)
+    def _learn(self, fitted: Fitted, image: Tensor, numbers: list[int]) -> None:
+        """Make the updates on a batch, then consolidate the classes that are due."""
+        before, label = fitted.rows, np.array(numbers)
+        with self._turns.locked(), Changing(self):
+            self._fitted = fitted  # of the first rows not before now: what ends before leaves nothing
+            crowded = fitted.engine.learn(image, torch.from_numpy(label), numbers, before)
+            fitted.count(label)
+            fitted.check_loss()
+            if crowded:
+                fitted.note_crowded(crowded)
+            asks_trigger = self.trigger is not None and not self._is_full_round(fitted, before)
+            if not asks_trigger:
+                self._consolidate_due(fitted, self._due(fitted, before), before)
+        if asks_trigger:  # it is told of this update, and may ask the learner by other threads
+            due = self._triggered(fitted) or self._due(fitted, before)
+            with self._turns.locked(), Changing(self):
+                self._consolidate_due(fitted, due, before)
+        self._turns.give_way()
+
+    def _is_full_round(self, fitted: Fitted, before: int) -> bool:
+        """Return whether all classes are due after every so many rows, and now."""
+        return self.every is not None and fitted.rows // self.every > before // self.every
+
+    def _due(self, fitted: Fitted, before: int) -> list[int]:
+        """Return the classes that are due by the number of rows."""
+        if self._is_full_round(fitted, before):
+            return fitted.fresh()
+        return fitted.fresh(rested=self.patience) if self.patience else []
+
+    def _triggered(self, fitted: Fitted) -> list[int]:
+        """Return the classes for which the trigger says that they are due."""
+        assert self.trigger is not None
+        answer = self.trigger(self)
+        if isinstance(answer, bool | np.bool_ | None):
+            return fitted.fresh() if answer else []
+        return fitted.numbers_of(answer)
+
+    def _consolidate_due(self, fitted: Fitted, due: list[int], before: int) -> None:
         if due:
-            self._consolidate(due)
-        elif self.patience and before < SOON * self.patience <= self._rows:
-            self._say_restless(self.patience)
-
-    def _say_restless(self, patience: int) -> None:
-        """Prototypes are wanted, and patience alone will hardly bring any."""
-        assert self._parts is not None
-        if not pins(self._parts.plan.memory) or self.every or self.trigger or self.size("long"):
-            return
-        self._events.append(LearnerEvent(self._rows, RESTLESS, ()))
-        warnings.warn(
-            f"In {self._rows} rows no class was away for {patience} rows (patience), so there are no prototypes yet. "
-            "Where classes never rest for so long give every=… rows, lower patience, or call consolidate(); where none "
-            "are wanted give memory=Reservoir(…). Said once.",
-            stacklevel=4,
-        )
-
-    def _due(self, before: int) -> list[int]:
-        """The classes whose prototypes are to be chosen now."""
-        if not (self.every or self.trigger or self.patience):
-            return []
-        fresh = self._news > 0
-        if self.every and self._rows // self.every > before // self.every:
-            return _numbers(fresh)
-        if self.trigger is not None:
-            said = self.trigger(self)
-            due = _numbers(fresh & bool(said)) if isinstance(said, bool | np.bool_ | None) else self._known(said)
-            if due:
-                return due
-        if self.patience:
-            return _numbers(fresh & (self._rows - self._seen_at >= self.patience))
-        return []
+            fitted.consolidate(due)
+        elif self.patience and not (self.every or self.trigger) and before < SOON * self.patience <= fitted.rows:
+            fitted.note_restless(self.patience)
 
     def consolidate(self, labels: Iterable[Any] | None = None) -> list[Any]:
         """Keep prototypes of some classes for good, now.
@@ -243,36 +241,13 @@ class Learner(Answering):
         Returns:
             The labels of which prototypes were kept. For others `events` says why not.
         """
-        self._ready()
-        numbers = _numbers(self._news > 0) if labels is None else self._known(labels)
-        with self._numerics():
-            return self._consolidate(numbers)
-
-    def _consolidate(self, classes: list[int]) -> list[Any]:
-        assert self._parts is not None
-        outcome = self._parts.consolidate(classes)
-        self._news[classes] = 0
-        for what, labels in (
-            ("pinned", outcome.pinned),
-            ("refused", outcome.refused),
-            ("without rows", outcome.missing),
-        ):
-            self._note(what, labels)
-        if outcome.refused and not self._warned:
-            self._warned = True
-            names = [self._labels.names[each] for each in outcome.refused]
-            warnings.warn(
-                f"There is no long-term room for {short_repr(names[0])}: of {self._parts.memory.capacity} "
-                f"rows, prototypes of {self._parts.memory.pinned_classes()} classes take all that may be long-term. "
-                "Such classes are learned and stay in the short-term part; raise the capacity, lower k or raise rho, "
-                "or release classes. Said once; see events.",
-                stacklevel=4,
-            )
-        return [self._labels.names[each] for each in outcome.pinned]
-
-    def _note(self, what: str, classes: list[int]) -> None:
-        if classes:
-            self._events.append(LearnerEvent(self._rows, what, tuple(self._labels.names[each] for each in classes)))
+        with self._turns.writing(), self._numerics(self._fitted), self._turns.locked():
+            fitted = self._ready()
+            numbers = fitted.fresh() if labels is None else fitted.numbers_of(labels)
+            with Changing(self):
+                pinned = fitted.consolidate(numbers)
+        self._give_warnings()
+        return pinned
 
     def release(self, labels: Iterable[Any]) -> int:
         """Forget the prototypes of some classes; their room goes back to the short-term part.
@@ -283,7 +258,17 @@ class Learner(Answering):
         Returns:
             How many rows that were.
         """
-        return self._ready().release(self._known(labels))
+        with self._turns.writing(), self._turns.locked():
+            fitted = self._ready()
+            numbers = fitted.numbers_of(labels)
+            with Changing(self):
+                return fitted.engine.release(numbers)
+
+    def _give_warnings(self) -> None:
+        """Warn at the caller's line, when nothing can be torn by a warning that is an error."""
+        fitted = self._fitted
+        while fitted is not None and fitted.warnings:
+            warnings.warn(fitted.warnings.pop(0), stacklevel=3)
 
     def save(self, path: str | Path) -> Path:
         """Write everything to one safetensors file, whole or not at all.
@@ -294,12 +279,15 @@ class Learner(Answering):
         Returns:
             The path.
         """
-        self._ready()
-        return learner_state.write(learner_state.capture(self, copies=False), as_path(path))
+        with self._turns.locked():
+            self._ready()
+            state = learner_state.capture(self)
+        learner_state.check_finite(state)
+        return learner_state.write(state, as_path(path))
 
     @classmethod
     def load(cls, path: str | Path, **given: Any) -> Learner:
-        """The learner that was saved, which goes on bit for bit; a file of anyone's can be read without harm.
+        """Return the learner that was saved, which goes on bit for bit; a file of anyone's can be read without harm.
 
         Layers that draw from torch's own generator, such as dropout, draw anew.
 
@@ -313,25 +301,29 @@ class Learner(Answering):
             The learner.
         """
         state = learner_state.read(as_path(path))
-        learner = cls(**learner_state.parameters(state, given))
-        learner_state.restore(learner, state)
+        learner = cls(**restore.parameters(state, given))
+        learner._fitted = restore.restored(learner, state)
         return learner
 
     def __getstate__(self) -> dict[str, Any]:
-        state = learner_state.capture(self) if self._parts is not None else None
-        return {"parameters": self.get_params(), "state": state}
+        with self._turns.locked():
+            state = learner_state.capture(self) if self._fitted is not None else None
+            return {"parameters": self.get_params(), "state": learner_state.packed(state)}
 
     def __setstate__(self, stored: dict[str, Any]) -> None:
-        self.__dict__.update(learner_state.SINCE | stored["parameters"])
-        self._begin()
-        if stored["state"] is not None:
-            learner_state.restore(self, stored["state"])
+        vars(self).update(stored["parameters"])
+        self._turns = Turns()
+        self._forget()
+        state = learner_state.unpacked(stored["state"])
+        if state is not None:
+            self._fitted = restore.restored(self, state)
 
     def _check_pace(self) -> None:
         pace = self.batch, self.threads, self.patience, self.every, self.trigger
         if pace == self._pace:
             return
-        for name, optional in {"batch": False, "threads": False, "patience": True, "every": True}.items():
+        Int(1, MOST_THREADS).validate("threads", self.threads)
+        for name, optional in {"batch": False, "patience": True, "every": True}.items():
             value = getattr(self, name)
             if value is not None or not optional:
                 Int(1).validate(name, value)
@@ -340,6 +332,12 @@ class Learner(Answering):
         self._pace = pace
 
 
-def _numbers(marked: Tensor) -> list[int]:
-    numbers: list[int] = marked.nonzero().flatten().tolist()
-    return numbers
+def _announced(classes: Iterable[Any], kind: str) -> list[Any]:
+    """Return the labels of classes that may come, of the kind of those that did."""
+    if isinstance(classes, str) or not isinstance(classes, Iterable):
+        raise UsageError(f"classes must be a list of labels that may come; {short_repr(classes)} was given.")
+    listed = list(classes)
+    other, announced = read_labels(listed, len(listed))
+    if announced and other != kind:
+        raise UsageError(f"classes are {other} and the labels {kind}; give both of one type.")
+    return announced

@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from odedm.core.files import as_path
 from odedm.core.rows import MemoryPart, Rows
 from odedm.core.validators import Choice
+from odedm.learner.classifier import Classifier
 from odedm.learner.going_on import go_on
 from odedm.learner.kept_model import KeptModel, find_model, read_model
-from odedm.learner.label_names import read_labels
+from odedm.learner.label_encoder import LabelEncoder
 from odedm.learner.online_learner import Learner
 from odedm.results.result import Result
 from odedm.results.run_summary import summary_line
@@ -51,50 +52,11 @@ def load(
     return TrainedModel(read_model(find_model(as_path(path)), net=net, method=method, device=device, threads=threads))
 
 
-class TrainedModel:
+class TrainedModel(Classifier):
     """A finished run's network with its method's way to predict, its memory and its result; `odedm.load` gives one."""
 
     def __init__(self, kept: KeptModel) -> None:
         self._kept = kept
-
-    def predict(self, x: Any) -> np.ndarray[Any, Any]:
-        """The label of each row.
-
-        Args:
-            x: rows as the data set had them: raw, uint8 or float; they are standardised here.
-
-        Returns:
-            Labels [n], of the type that the data set was given.
-        """
-        return np.asarray(self._kept.labels.array()[self._scores(x).argmax(1).cpu().numpy()])
-
-    def predict_proba(self, x: Any) -> np.ndarray[Any, Any]:
-        """How likely each class is for each row: the softmax of the method's scores.
-
-        iCaRL's scores are minus squared distances to class means, and were never made to be probabilities.
-
-        Args:
-            x: rows as for `predict`.
-
-        Returns:
-            Probabilities [n, C] in the order of `classes_`.
-        """
-        return self._scores(x).double().softmax(1).cpu().numpy()[:, self._kept.labels.order()]
-
-    def score(self, x: Any, y: Any) -> float:
-        """The share of rows whose label is predicted.
-
-        Args:
-            x: rows as for `predict`.
-            y: their labels.
-
-        Returns:
-            A number from 0 to 1.
-        """
-        guess = self.predict(x)
-        kind, values = read_labels(y, len(guess))
-        self._kept.labels.new(kind, values)  # refuses labels of another type, which would all be wrong
-        return float(np.mean([one == other for one, other in zip(guess.tolist(), values, strict=True)]))
 
     def features(self, x: Any) -> np.ndarray[Any, Any]:
         """What the network makes of each row before its last layer.
@@ -107,24 +69,24 @@ class TrainedModel:
         """
         return self._asked(self._kept.probe.embed, x).cpu().numpy()
 
-    def _scores(self, x: Any) -> Tensor:
-        return self._asked(self._kept.probe.predict, x)
+    def _score_rows(self, x: Any) -> tuple[Tensor, LabelEncoder]:
+        return self._asked(self._kept.probe.predict, x), self._kept.labels
 
     def _asked(self, question: Callable[[Tensor], Tensor], x: Any) -> Tensor:
         own = self._kept
         rows = own.schema.read_inputs(x).to(own.device)
-        with deterministic_numerics(own.threads, own.precision), torch.no_grad():
+        with deterministic_numerics(own.threads, own.precision, gradients=False):
             return question(rows)
 
     @property
     def classes_(self) -> np.ndarray[Any, Any]:
         """The labels, sorted: the columns of `predict_proba`."""
-        return self._kept.labels.array()[self._kept.labels.order()]
+        return self._kept.labels.sorted_classes()
 
     @property
     def class_names(self) -> dict[Any, str]:
         """The name of each class by its label, in order of arrival."""
-        return dict(zip(self._kept.labels.names, self._kept.result.classes, strict=True))
+        return dict(zip(self._kept.labels.classes, self._kept.result.classes, strict=True))
 
     @property
     def net(self) -> nn.Module:
@@ -153,7 +115,7 @@ class TrainedModel:
         held = self._kept.rows
         pinned = held["prototype"] >= 0
         taken = {"all": torch.ones_like(pinned), "short": ~pinned, "long": pinned}[asked]
-        names = self._kept.labels.array()[held["label"][taken].numpy()]
+        names = self._kept.labels.inverse_transform(held["label"][taken].numpy())
         return {"x": held["image"][taken].numpy(), "y": names} | {
             name: held[name][taken].numpy() for name in ("prototype", "index")
         }

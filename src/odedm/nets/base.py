@@ -53,7 +53,7 @@ class Net(nn.Module, ABC):
     def features(self, x: Tensor) -> Tensor:
         """Penultimate features φ(x) [n, d] of inputs [n, ...], computed as `compute` says."""
         if torch.is_grad_enabled():
-            vars(self)["gradient_rows"] = self.gradient_rows + len(x)  # past torch's slow way to set an attribute
+            vars(self)["gradient_rows"] = self.gradient_rows + x.shape[0]  # past torch's slow way to set an attribute
         if self.compute is None:
             return self.backbone(x)
         # no cache: weights cast once are not for a later call, which may come after an update or inside a CUDA graph
@@ -71,8 +71,10 @@ class Net(nn.Module, ABC):
         Where launches cost more than arithmetic it is one pass over all rows, in which BatchNorm treats every batch by
         itself: a third of the launches for three batches.
         """
+        if not (inputs and joins(inputs[0]) and self.training):
+            return [self(x) for x in inputs]
         sizes = tuple(len(x) for x in inputs)
-        if not (sizes and self.training and joins(inputs[0]) and min(sizes) > 1 and every_norm_groups(self)):
+        if not (min(sizes) > 1 and every_norm_groups(self)):
             return [self(x) for x in inputs]
         with grouped(self, sizes):
             logits: Tensor = self(torch.cat(inputs) if len(inputs) > 1 else inputs[0])

@@ -26,7 +26,7 @@ from odedm.memory.settings import ODEDM, Reservoir, consolidator
 from odedm.report.wording import csv_text
 from odedm.results.provenance import provenance
 from odedm.selection.prototype_settings import DAC, Prototypes
-from odedm.training.engine import resolve_device
+from odedm.training.engine_config import resolve_device
 from odedm.training.experiment import Experiment
 from odedm.training.model_view import MethodView
 from odedm.training.numerics import process_numerics, settle

@@ -10,6 +10,7 @@ from typing import Any
 from odedm.core.registry import MEMORIES, METHODS, title
 from odedm.core.text import printable
 from odedm.report.wording import canonical
+from odedm.results.comparison import OPTIONS_OF
 from odedm.selection.flat_settings import OF_DAC
 
 Settings = dict[str, Any]
@@ -165,12 +166,9 @@ def _speaks(key: str, own: Settings) -> bool:
 
 def scope_of(key: str, own: Settings) -> tuple[str, ...]:
     """What two groups must share for a setting to mean the same in both."""
-    if key.startswith("options."):
-        return (str(own["method"]),)
-    if key.startswith("net_options."):
-        return (str(own.get("net")),)
-    if key.startswith("retrieval_options."):
-        return (str(own.get("retrieval")),)
+    table, _, _ = key.partition(".")
+    if table in OPTIONS_OF:
+        return (str(own.get(OPTIONS_OF[table])),)
     if key in OF_HOST or key.startswith("memory.policy_options"):  # the method's own, unless given
         return str(own["memory.name"]), str(own["method"])
     if key == "memory.k":  # of one ρ, or given itself

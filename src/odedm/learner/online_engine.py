@@ -1,0 +1,141 @@
+"""The engine of a learner: network, method, memory and scaling for rows that come without end, with their update."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from odedm.core.errors import UsageError
+from odedm.core.rng import generator
+from odedm.core.row_schema import RowSchema
+from odedm.core.rows import ColumnSpec, Rows, Task
+from odedm.learner.config import LearnerConfig
+from odedm.learner.endless_memory import every_row, learner_buffer, lengthen, open_candidates
+from odedm.learner.growth import grow
+from odedm.learner.net_choice import make_net
+from odedm.learner.running_scaler import RunningScaler
+from odedm.memory.admission import ConsolidationOutcome
+from odedm.memory.dual import DualBuffer
+from odedm.memory.live_parts import generators
+from odedm.stream.augment import Transform
+from odedm.training.engine import Engine
+from odedm.training.tricks import check_pictures
+
+ENDLESS = 2**31
+"""How many tasks a stream without borders is said to have: the one under way is never the last."""
+
+
+class OnlineEngine(Engine):
+    """An engine whose classes join on the way, and whose memory consolidates classes as they rest.
+
+    Args:
+        plan: the learner's settings.
+        schema: what its rows are.
+        classes: how many outputs the network has, where it is not a module with more.
+        check_columns: looks at the memory's columns before they take room.
+    """
+
+    memory: DualBuffer
+
+    def __init__(
+        self,
+        plan: LearnerConfig,
+        schema: RowSchema,
+        classes: int,
+        check_columns: Callable[[list[ColumnSpec]], None] | None = None,
+    ) -> None:
+        self.plan, config = plan, plan.engine
+        device = config.device
+        check_pictures(config.tricks, schema.shape, schema.dtype)
+        net = make_net(plan.net, schema.shape, classes, seed=config.seed, options=plan.net_options)
+        self.scaler = RunningScaler(schema.shape, device) if isinstance(plan.scaling, str) else None
+        transform = self.scaler.transform if self.scaler else fixed(plan.scaling, schema).to(device)
+        image = ColumnSpec("image", schema.shape, schema.dtype)
+        self.memory_rngs = generators(config.seed, device)
+
+        def make_memory(method_columns: tuple[ColumnSpec, ...]) -> DualBuffer:
+            if check_columns is not None:
+                check_columns([image, *method_columns])
+            return learner_buffer(plan.memory, plan.policy, method_columns, image, device, self.memory_rngs)
+
+        super().__init__(config, net, transform, make_memory, stored_rows=every_row)
+        self.memory_rng = self.memory_rngs["memory"]
+        self._predictor: Callable[[Tensor], Tensor] | None = None
+        self.new_outputs_rng = generator(config.seed, "new outputs")
+        self.method.begin_task(Task(0, ENDLESS, tuple(range(classes)), {"label": torch.zeros(0, dtype=torch.int64)}))
+
+    @property
+    def classes(self) -> int:
+        """How many outputs there are."""
+        return self.method.net.classes
+
+    def grow(self, classes: int) -> None:
+        """Give outputs to so many classes: the head, what the optimizer knows of it, and stored logits."""
+        self._predictor = None
+        grow(self.method, classes, self.new_outputs_rng)
+        lengthen(self.memory, self.method.fields(), self.view.annotate)
+
+    def learn(self, image: Tensor, label: Tensor, numbers: list[int], first: int) -> list[int]:
+        """Make the updates on rows that are number `first` and following of the stream, and show them to the memory.
+
+        Returns:
+            Those of the classes `numbers`, the same as `label`, that are new and for whose candidates there is no room.
+        """
+        self._predictor, device, amount = None, self.config.device, len(numbers)
+        if device.type != "cpu":
+            image, label = image.to(device), label.to(device)
+        if self.scaler:
+            self.scaler.update(image)
+        index = torch.arange(first, first + amount, device=device)
+        rows: Rows = {"image": image, "label": label, "index": index}
+        rows |= self.update({**rows, "task": torch.zeros_like(label)})
+        crowded = open_candidates(self.memory, numbers)
+        self.memory.add(rows, self.view, rng=self.memory_rng)
+        return crowded
+
+    def pin(self, classes: list[int]) -> ConsolidationOutcome:
+        """Choose prototypes of classes now."""
+        self._predictor = None
+        return self.memory.consolidate(classes, self.view)
+
+    def release(self, classes: list[int]) -> int:
+        """Forget the prototypes of classes; return how many rows that were."""
+        self._predictor = None
+        return self.memory.release(classes)
+
+    def predictor(self) -> Callable[[Tensor], Tensor]:
+        """Return what scores raw rows: until something changes, class means are taken once for all questions."""
+        if self._predictor is None:
+            self._predictor = super().predictor()
+        return self._predictor
+
+    def stored_parts(self) -> dict[str, Any]:
+        """Return all that a saved learner must hold beside the memory's rows."""
+        return {
+            "method": self.method,
+            "views": self.view_rng,
+            "starts": self.new_outputs_rng,
+            "scale": self.scaler,
+            "transform": self.transform,
+            "draws": self.replay.generators,
+        }
+
+
+def fixed(given: Transform | None, schema: RowSchema) -> Transform:
+    """Return constants that were given; else rows as they are, bytes of images from 0 to 1."""
+    if given is None:
+        return Transform(torch.zeros(()), torch.tensor(1 / 255 if schema.dtype == torch.uint8 else 1.0))
+    try:
+        whole = given.shift.broadcast_to(schema.shape).shape == given.scale.broadcast_to(schema.shape).shape
+    except RuntimeError:
+        whole = False
+    if not whole or ((given.pad or given.flip) and len(schema.shape) != 3):
+        raise UsageError(
+            f"The transform is for rows of another shape: its constants are {list(given.shift.shape)}, the rows "
+            f"{list(schema.shape)}. Give scaling='auto', or one made for such rows."
+        )
+    # copies: what is given may be another learner's or a data set's
+    return Transform(given.shift.clone(), given.scale.clone(), given.pad, given.flip)
