@@ -65,7 +65,7 @@ def stopped(tmp_path, monkeypatch):
     out = tmp_path / "runs"
     for seed in (0, 1):
         with interrupted(monkeypatch, 30):
-            done = call("run", *TINY, "--seed", seed, "--out", out, "--events", tmp_path / "events.jsonl")
+            done = call("run", *TINY, "--seed", seed, "--out", out, "--log", f"jsonl:{tmp_path}/events.jsonl")
         assert done.exit_code == 130
         *_, last = (tmp_path / "events.jsonl").read_text().splitlines()
         assert json.loads(last)["event"] == "stopped"

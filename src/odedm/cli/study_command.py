@@ -74,8 +74,8 @@ def study(
     name = whole.name if data is None else f"{whole.name}-{Path(data).name}"
     runner = runner_from(given, out_folder or Path("runs") / name, reuse=check_reuse(reuse))
     runner = dataclasses.replace(runner, have=read_all(with_results or []))
-    seconds = None if budget is None else parse_time(budget)
-    carry_out(whole, narrowed(whole, seeds, only or []), runner, log or [], dry_run, seconds, retry=retry)
+    until = deadline(None if budget is None else parse_time(budget))
+    carry_out(whole, narrowed(whole, seeds, only or []), runner, log or [], dry_run, until, retry=retry)
 
 
 def chosen(what: str, data: str | None = None) -> Study:
@@ -107,7 +107,7 @@ def carry_out(
     runner: StudyRunner,
     logs: Sequence[str],
     dry_run: bool,
-    seconds: float | None,
+    until: float | None,
     *,
     retry: bool,
 ) -> None:
@@ -130,7 +130,7 @@ def carry_out(
         store.init(whole)
         status = runner.status(planned)  # nobody else can finish a run from here on
         say(f"Study '{study.name}': {_standing(status, runner)}. Folder: {store.folder}")
-        status, summary = do_jobs(status, planned, runner, logs, seconds, retry=retry)
+        status, summary = do_jobs(status, planned, runner, logs, until, retry=retry)
         report_study(list(status.done.values()), store.folder)
     conclude(status, summary, retry=retry)
 
@@ -140,7 +140,7 @@ def do_jobs(
     planned: PlannedJobs,
     runner: StudyRunner,
     logs: Sequence[str] = (),
-    seconds: float | None = None,
+    until: float | None = None,
     *,
     retry: bool,
     quiet: bool = False,
@@ -150,7 +150,7 @@ def do_jobs(
     total = len(done) + len(status.to_start(retry=retry))
     with shown(total, done, logs, quiet=quiet) as callbacks:
         try:
-            return runner.run(status, planned, callbacks, retry=retry, until=deadline(seconds))
+            return runner.run(status, planned, callbacks, retry=retry, until=until)
         except KeyboardInterrupt:
             _say_stopped(runner.status(planned), runner.store.folder)
             raise

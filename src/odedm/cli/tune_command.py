@@ -28,6 +28,7 @@ from odedm.paper.equal_tuning import NAME, equal_tuning
 from odedm.studies.grid import PLAIN, Grid
 from odedm.studies.merging import read_all
 from odedm.studies.run_store import FAILURES, StoreStatus
+from odedm.studies.runner import deadline
 from odedm.studies.spec import Study, ValidationSplit
 from odedm.studies.tuning import TrialResult, TuningStudy, differing, rates_at_an_end
 from odedm.training.experiment import Experiment
@@ -101,7 +102,7 @@ def tune(
     rows are never read. With a study every base method in it is tuned by itself, and all side by side.
     """
     _refuse_what_does_not_go_together(what, {**given, "lr": lr, "set": set_, "rho": rho}, only)
-    seconds = None if budget is None else parse_time(budget)
+    until = deadline(None if budget is None else parse_time(budget))
     study = (
         _one_method(given, RATES if lr is None else lr, set_ or [], rho) if what is None else _study(what, only or [])
     )
@@ -139,7 +140,7 @@ def tune(
             store.init(trials)
             status = runner.status(planned)
             _say_plan(tuning, status, len(status.to_start(retry=retry)), say)
-            status, summary = do_jobs(status, planned, runner, log or [], seconds, retry=retry, quiet=quiet)
+            status, summary = do_jobs(status, planned, runner, log or [], until, retry=retry, quiet=quiet)
     if summary.left:
         say(f"The budget is spent: {counted(len(summary.left), 'run')} left. The same command goes on.")
     if status.failed:

@@ -8,6 +8,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,8 @@ class Loggers(Logger):
                 getattr(logger, moment)(*values)
             except Exception as error:  # runs must not end because nobody can listen
                 self.loggers.remove(logger)
+                with suppress(Exception):
+                    logger.close()
                 log.warning("The logger %s failed (%s). The runs go on.", type(logger).__name__, describe_error(error))
 
     def on_start(self, run: str, config: Mapping[str, Any]) -> None:

@@ -72,7 +72,7 @@ class LearnerLog:
 
     def __call__(self, learner: Any) -> Any:
         """Tell of the last update; whatever the other trigger says is the answer."""
-        method = learner._ready().method
+        method = learner._ready().engine.method
         if self._clock is None:
             self._clock = LossClock(method.last_loss.device)
             self.loggers.on_start(self.name, {key: str(value) for key, value in learner.get_params().items()})
