@@ -69,7 +69,7 @@ def test_the_look_at_sentences_finds_one():
         ({"method": "icarl", "memory": "none"}, r"e\.g\. 'reservoir' \(--memory reservoir\), .* 'er' \(--method er\)"),
         (
             {"method": "gdumb", "memory": odedm.ODEDM(20, gamma=0.5)},
-            r"the memory's 'gamma' is 0\.5 \(--set memory.gamma=0\.5\)\. ",
+            r"no weight of a long-term term \(--set memory.gamma=0\.5\), because",
         ),
         ({"method": "finetune", "memory": 20}, r"'odedm' was given; say 'none' \(--memory none\)"),
     ],

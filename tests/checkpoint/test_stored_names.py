@@ -23,7 +23,7 @@ from odedm.nets.grouped_batch_norm import GroupedBatchNorm, Norm2d
 from odedm.selection.prototype_settings import ROW_SELECTORS
 from odedm.testing.contracts import small_stream
 from odedm.training.observation import Observation
-from odedm.training.optimizers import adamw
+from odedm.training.optimizers import optimizer_keywords
 from odedm.training.own_views import OwnViews
 
 BOUNDS = [name for name, entry in METHODS.items() if entry.bound]
@@ -146,10 +146,14 @@ def test_another_class_under_the_stored_name_takes_over_what_was_stored(monkeypa
 
 def test_code_of_the_package_is_free_to_move_and_that_of_others_is_not():
     state = state_tree(
-        {"make": adamw, "draw": partial(generator, 3), "view": OwnViews(torch.zeros(1), torch.ones(1), view=abs)}
+        {
+            "make": optimizer_keywords,
+            "draw": partial(generator, 3),
+            "view": OwnViews(torch.zeros(1), torch.ones(1), view=abs),
+        }
     )
     assert sorted(word for word in words(state.tree) if "odedm" in word) == ["odedm", "partial of odedm"]
-    fresh = {"make": generator, "draw": partial(adamw), "view": None}
+    fresh = {"make": generator, "draw": partial(optimizer_keywords), "view": None}
     load_state_tree(fresh, state)
     assert fresh["make"] is generator
     with pytest.raises(StateError, match=r"made with odedm where the fresh object has builtins\.len"):

@@ -290,9 +290,10 @@ def emulate_device(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(adam, "_get_capturable_supported_devices", lambda **_: ["cpu", "cuda"])
 
 
-def _can_be_recorded(plan: Any, method: Any, net: Any) -> bool:
-    names = ("optimizer", "transform", "memory", "cuda_graph")
-    return can_be_recorded(SimpleNamespace(device="cuda", **{name: getattr(plan, name) for name in names}), method, net)
+def _can_be_recorded(plan: Any, method: Any, net: Any, schedule: Any) -> bool:
+    names = ("optimizer", "schedule", "transform", "memory", "cuda_graph")
+    on_gpu: Any = SimpleNamespace(device="cuda", **{name: getattr(plan, name) for name in names})
+    return can_be_recorded(on_gpu, method, net, schedule)
 
 
 def states_of(run: Any) -> dict[str, Any]:

@@ -52,7 +52,7 @@ REFUSED = {
     "another shape": ({"transform": lambda image: image[:1]}, "must give a tensor"),
     "no optimizer": ({"optimizer": lambda parameters: 3}, "must give a torch.optim.Optimizer"),
     "a method's own": ({"optimizer": "adamw", "method": "puridiver"}, "has an optimizer of its own"),
-    "an unknown one": ({"optimizer": "adam"}, "did you mean 'adamw'"),
+    "an unknown one": ({"optimizer": "adanw"}, "did you mean 'adamw'"),
     "one callback": ({"callbacks": print}, "callbacks must be a list"),
     "a class": ({"callbacks": [dict]}, "A callback must be a function"),
     "a live memory": ({"memory": odedm.DualMemory(capacity=5, k=1)}, "or a subclass of odedm.Memory"),

@@ -65,7 +65,7 @@ PAIRS = [
     for row, method in enumerate(KEEPING)
     for column, memory in enumerate(MEMORIES)
     if SHARE == 0 or (row + column + SHARE) % (7 if method in FIRST_METHODS and memory not in LATER else 9) == 0
-    if memory != "none" or "memory" not in METHODS[method].load().requires
+    if memory not in ("none", "nothing") or "memory" not in METHODS[method].load().requires
 ]
 PAIRS += [(method, "none") for method in METHODS if method not in KEEPING]
 

@@ -21,7 +21,7 @@ from odedm import (
     train,
 )
 from odedm.results.result import SCHEMA, Result
-from odedm.training.engine import resolve_precision
+from odedm.training.engine_config import resolve_precision
 from odedm.training.evaluation import evaluate
 from odedm.training.preparation import prepare
 
@@ -271,7 +271,7 @@ IMPOSSIBLE = {
     "no candidates": (lambda: ODEDM(10, k=1, candidates=None), "'task' or a whole number"),
     "rho as a word": (lambda: ODEDM(10, rho="0.5"), "rho must be a number from 0 to 1"),
     "endless gamma": (lambda: ODEDM(10, k=1, gamma=float("inf")), "gamma must be a finite number"),
-    "half a cluster": (lambda: ODEDM(10, k=1, selection=Prototypes(dac=DAC(2.5))), "must be a whole number"),
+    "half a cluster": (lambda: ODEDM(10, k=1, selection=Prototypes(dac=DAC(2.5))), "a pair of whole numbers"),
     "memory as a fraction": (lambda: train("blobs", memory=2.5), "must be a Reservoir, Native, ODEDM or NoMemory"),
     "memory as an odd word": (lambda: train("blobs", memory="odem"), "did you mean 'odedm'"),
     "data as an array": (lambda: train(np.zeros(3), memory=Reservoir(5)), "a name or a Dataset"),

@@ -37,8 +37,8 @@ NAVIGATION = {
     "start/index.md": "start/install start/five-minutes",
     "tutorials/index.md": "tutorials/compare tutorials/service tutorials/own_loop",
     "how-to/index.md": "how-to/command-line how-to/python how-to/data how-to/streams how-to/plug-in "
-    "how-to/own-memory consolidation how-to/ingredients how-to/studies how-to/machines how-to/resume how-to/report "
-    "how-to/keep-model how-to/learner "
+    "how-to/own-memory consolidation how-to/optimizer how-to/ingredients how-to/studies how-to/machines "
+    "how-to/resume how-to/report how-to/keep-model how-to/learner "
     "how-to/memory-alone how-to/integrations how-to/cluster",
     "reference/index.md": "api/index reference reference/files methods/README",
     "explanation/index.md": "explanation/what-odedm-is explanation/numbers explanation/where-it-pays "

@@ -18,7 +18,13 @@ from odedm.training.observation import Observation
 Given = dict[str, Any]
 """What was given on the command line, by the names of settings."""
 
-PARTS = {"method": "options", "net": "net_options", "retrieval": "retrieval_options", "policy": "policy_options"}
+PARTS = {
+    "method": "options",
+    "net": "net_options",
+    "retrieval": "retrieval_options",
+    "policy": "policy_options",
+    "optimizer": "optimizer_options",
+}
 """Groups whose names a part itself declares, and the setting that holds them. A bare name is one of the method."""
 
 

@@ -57,6 +57,11 @@ POINTS = {
     "data": ExtensionPoint(registry.DATASETS, "data set", "a function that gives an odedm.Dataset"),
     "transforms": ExtensionPoint(registry.TRANSFORMS, "transform", "a function of images [n, ...] and a generator"),
     "optimizers": ExtensionPoint(registry.OPTIMIZERS, "optimizer", "a function of parameters and keywords, or a class"),
+    "schedules": ExtensionPoint(
+        registry.SCHEDULES,
+        "schedule",
+        "a function of a batch's number that gives a factor, or of an optimizer that gives one of torch's schedulers",
+    ),
 }
 """Kinds of plug-ins by the name of their list; entry points are in groups "odedm.methods", …"""
 

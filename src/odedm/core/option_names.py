@@ -5,7 +5,7 @@ from __future__ import annotations
 IN_SIGHT = frozenset(
     {
         *("data", "tasks", "imbalance", "limit", "validation"),
-        *("method", "net", "batch", "replay_batch", "epochs"),
+        *("method", "net", "batch", "replay_batch", "epochs", "optimizer", "schedule", "clip_norm"),
         *("memory", "capacity", "rho", "k", "distance", "dac", "replay"),
         *("seed", "device", "threads", "evidence", "anytime", "keep_model"),
         *("workers", "backend", "address", "gpus"),

@@ -122,6 +122,8 @@ RETRIEVALS = {
 
 DATASETS = {
     "fashion-mini": Entry("data.builtin:fashion_mini", "Fashion-MNIST subset, 300 + 100 a class, 28×28 (embedded)."),
+    "fashion-mini-20": Entry("data.builtin:fashion_mini_20", "The same upright and lying, 20 classes in 10 tasks."),
+    "fashion-mini-40": Entry("data.builtin:fashion_mini_40", "The same in four turns, 40 classes in 10 tasks."),
     "digits": Entry("data.builtin:digits", "scikit-learn's 8×8 digits, 10 classes (extra `digits`)."),
     "blobs": Entry("stream.synthetic:blobs", "Gaussian blobs in 16 dimensions, 10 classes (synthetic)."),
     "shapes": Entry("stream.synthetic:shapes", "Noisy 12×12 colour patterns, 6 classes (synthetic)."),
@@ -178,7 +180,30 @@ STRONG_VIEWS = ("strong", "strong-turned")
 
 OPTIMIZERS: dict[str, Any] = {
     "sgd": "Stochastic gradient descent by the method's rate, momentum and weight decay.",
+    "adam": "Adam by the method's rate and weight decay.",
     "adamw": "AdamW by the method's rate and weight decay.",
+    "nadam": "Adam with Nesterov momentum.",
+    "radam": "Rectified Adam.",
+    "adamax": "Adam by the infinity norm.",
+    "adadelta": "Adadelta.",
+    "adagrad": "Adagrad; its steps run eagerly on a GPU.",
+    "rmsprop": "RMSprop by the method's rate, momentum and weight decay.",
+    "rprop": "Resilient backpropagation.",
+    "asgd": "Averaged stochastic gradient descent.",
+    "adafactor": "Adafactor; its steps run eagerly on a GPU.",
+}
+"""Optimizers of torch.optim by their names in lower case."""
+
+SCHEDULES: dict[str, Any] = {
+    "constant": "The method's rate throughout.",
+    "linear": "From the method's rate to 0 on a line.",
+    "cosine": "From the method's rate to 0 on half a cosine.",
+}
+"""How the learning rate changes over the stream, or over each task."""
+
+SCHEDULE_SPANS = {
+    "stream": "Once over the whole stream.",
+    "task": "Anew in each task.",
 }
 
 IMBALANCES = {

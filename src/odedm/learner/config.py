@@ -18,7 +18,7 @@ from odedm.methods.base import Method
 from odedm.methods.rotation_task import TURNED
 from odedm.stream.augment import Transform
 from odedm.training.average_length import Length, left_after_a_batch
-from odedm.training.engine import EngineConfig, resolve_device
+from odedm.training.engine_config import EngineConfig, resolve_device
 from odedm.training.tricks import Tricks
 
 MOST_THREADS, MOST_UPDATES, MOST_DRAWN = 1024, 1000, 1 << 20

@@ -35,7 +35,7 @@ from odedm.nets.build import configure as configure_net
 from odedm.results.folder import MODEL_FILE, find_run
 from odedm.results.result import Result
 from odedm.stream.augment import Transform
-from odedm.training.engine import resolve_device, resolve_precision
+from odedm.training.engine_config import resolve_device, resolve_precision
 from odedm.training.model_file import MEMORY, MODEL_SCHEMA, STATE, VIEWS
 from odedm.training.model_state import ModelState
 from odedm.training.model_view import MethodView

@@ -92,7 +92,7 @@ class Method:
     """Names in `REQUIREMENTS`."""
     unsupported: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """What a run may not ask of it, with the reason behind "because": stream_loss, predict, weight_average, views,
-    retrieval, gamma or momentum."""
+    retrieval, gamma, momentum or schedule."""
     capturable: ClassVar[bool] = False
     """Whether a step can be recorded once and replayed by the device: its shapes depend on sizes alone, it reads no
     value back, and what it keeps changes in place. Host values may change at a task's borders, not in between."""
@@ -116,6 +116,8 @@ class Method:
     averaged: Net | None = field(init=False, repr=False, default=None)
     """A running average of the network, which predicts in its place where the run asks for one."""
     averaging: Tensor | None = field(init=False, repr=False, default=None)
+    clip_norm: float | None = field(init=False, repr=False, default=None)
+    """The largest norm that an update's gradient may have; the run sets it."""
     captures: bool = field(init=False, repr=False, default=False)
     """Whether the run's device records: a method may record parts of steps that cannot be recorded as a whole."""
     _ahead: Rows | None = field(init=False, repr=False, default=None)
@@ -153,9 +155,8 @@ class Method:
         return {}
 
     def begin_task(self, task: Task) -> None:  # noqa: ARG002
-        """A task starts: training mode and a new optimizer, so momentum never crosses a border."""
+        """A task starts: training mode. The optimizer goes on; call `renew_optimizer` where a method is defined so."""
         self.net.train()
-        self.renew_optimizer()
 
     def end_task(self, task: Task, replay: Replay) -> None:
         """A task is over."""
@@ -222,6 +223,13 @@ class Method:
         self.optimizer.zero_grad()
         loss.backward()
         self.on_after_backward(replay)
+        self.follow_gradient()
+
+    def follow_gradient(self) -> None:
+        """Make the optimizer's step by the gradients, cut to the norm `clip_norm` where the run has one."""
+        if self.clip_norm is not None:
+            weights = [weight for group in self.optimizer.param_groups for weight in group["params"]]
+            nn.utils.clip_grad_norm_(weights, self.clip_norm)
         self.optimizer.step()
 
     def new_optimizer(self) -> torch.optim.Optimizer:

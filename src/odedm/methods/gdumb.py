@@ -36,6 +36,7 @@ class GDumb(Method):
     unsupported: ClassVar[Mapping[str, str]] = {
         "gamma": "it fits a network to all stored rows alike",
         "stream_loss": "it learns nothing from the stream's batches themselves",
+        "schedule": "it learns nothing from the stream's batches themselves",
         "views": "it fits a network to many rows at once, in views of its own",
         "weight_average": "it trains a network anew when a task ends, not batch by batch",
         "retrieval": "it takes all stored rows, and draws none",

@@ -74,6 +74,7 @@ class ICarl(Method):
     def begin_task(self, task: Task) -> None:
         """Which columns are old and which are seen: labels are numbered by arrival."""
         super().begin_task(task)
+        self.renew_optimizer()
         self.old = max(self.known, min(task.classes))
         self.known = self.seen = max(self.old, max(task.classes) + 1)
         self.recalled.fill_(False)[: self.old] = True

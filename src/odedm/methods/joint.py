@@ -32,6 +32,7 @@ class Joint(Method):
     requires: ClassVar[frozenset[str]] = frozenset({"no memory", "borders"})
     unsupported: ClassVar[Mapping[str, str]] = {
         "stream_loss": "it learns nothing from the stream's batches themselves",
+        "schedule": "it learns nothing from the stream's batches themselves",
         "views": "it fits a network to many rows at once, in views of its own",
         "weight_average": "it trains a network anew when a task ends, not batch by batch",
         "retrieval": "there is no memory",

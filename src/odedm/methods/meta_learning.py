@@ -16,7 +16,7 @@ from odedm.core.errors import UsageError
 from odedm.core.rows import Rows, Task, count
 from odedm.core.stored_names import stored
 from odedm.methods.adaptation_steps import advance, retreat
-from odedm.methods.base import Replay
+from odedm.methods.base import Method, Replay
 from odedm.nets.base import Net, as_function, computed_in
 from odedm.nets.grouped_batch_norm import GroupedBatchNorm
 
@@ -71,12 +71,12 @@ class NetFunction:
         own = [part for part, name in zip(numbers, self.parameters, strict=True) if name.startswith("head.")]
         return torch.cat(own)
 
-    def follow(self, optimizer: torch.optim.Optimizer, direction: Tensor) -> None:
-        """One optimizer step of the net's own weights, with `direction` [P] in the place of a gradient."""
+    def follow(self, method: Method, direction: Tensor) -> None:
+        """Make a method's step with `direction` [P] in the place of a gradient."""
         for value, part in zip(self.parameters.values(), self._named(direction).values(), strict=True):
             value.grad = part
-        optimizer.step()
-        optimizer.zero_grad()  # the gradients are views of a vector that the method may keep
+        method.follow_gradient()
+        method.optimizer.zero_grad()  # the gradients are views of a vector that the method may keep
 
     def refresh(self, x: Tensor, times: int = 1) -> None:
         """Move the running statistics by plain forwards of inputs [n, ...] in the net's own mode."""

@@ -110,8 +110,8 @@ class OnPro(Method):
         )
 
     def begin_task(self, task: Task) -> None:
-        """Replay starts with the second task; the optimizer goes on."""
-        self.net.train()
+        """Replay starts with the second task."""
+        super().begin_task(task)
         self.seen, self.replaying = max(self.seen, max(task.classes) + 1), task.index > 0
 
     def loss(self, batch: Rows, replay: Replay) -> tuple[Tensor, Rows]:

@@ -169,7 +169,7 @@ class POCL(Method):
             losses.append(loss.clone())
         now = len(self.heads) - 1
         past = list(range(now)) if self.groups == "released" else [task for task in groups if task < now]
-        self.function.follow(self.optimizer, self.mixture(past) + self.slots[now])
+        self.function.follow(self, self.mixture(past) + self.slots[now])
         if losses:
             self.last_loss.copy_(torch.stack(losses).mean())
 

@@ -83,8 +83,9 @@ class PuriDivER(Method):
         )
 
     def begin_task(self, task: Task) -> None:
-        """Replay starts with the second task."""
+        """Replay starts with the second task, each with a new optimizer."""
         super().begin_task(task)
+        self.renew_optimizer()
         self.replaying = task.index > 0
 
     def observe(self, batch: Rows, replay: Replay) -> Rows:

@@ -106,7 +106,7 @@ class VRMCL(Method):
             self.rates.sub_(self.rate_lr * by_rates)
             if self.clamp_rates:
                 self.rates.clamp_(min=0.0)
-            self.function.follow(self.optimizer, self.velocity)
+            self.function.follow(self, self.velocity)
             self.last_loss.copy_(now.loss)
         return {}
 

@@ -20,7 +20,13 @@ STREAM = (
 """What makes the stream: with another one the same task is another problem."""
 IGNORED = ("seed", "threads", "device", "cuda_graph", "class_order", "eval_classes", "data")
 """Settings that have a sentence of their own, or change nothing that is measured."""
-OPTIONS_OF = {"options": "method", "net_options": "net", "retrieval_options": "retrieval"}
+OPTIONS_OF = {
+    "options": "method",
+    "net_options": "net",
+    "retrieval_options": "retrieval",
+    "optimizer_options": "optimizer",
+}
+"""Tables of options, each with the setting that names whose they are."""
 
 Row = tuple[str, str, str]
 """The name of what differs, and its first and second value."""

@@ -11,11 +11,13 @@ MAX_VALUE = 1e100
 """No number of a run is larger: beyond, statistics would overflow."""
 INTEGERS = frozenset(
     ("batch", "capacity", "epochs", "k", "limit", "recurring", "replay_batch", "rows_per_prototype", "screen", "seed")
-) | {"first_tasks", "tasks", "threads", "updates"}
-NUMBERS = frozenset(("bandwidth", "blur", "epsilon", "factor", "gamma", "noise", "pair_epsilon", "rho", "validation"))
+) | {"first_tasks", "tasks", "threads", "updates", "warmup"}
+NUMBERS = frozenset(
+    ("bandwidth", "blur", "clip_norm", "epsilon", "factor", "gamma", "noise", "pair_epsilon", "rho", "validation")
+)
 FLAGS = frozenset(("cuda_graph", "mixup", "shuffle"))
 """Settings of an experiment and its memory whose values are no text, by type; each may be null."""
-NESTED = frozenset(("memory", "options", "net_options", "policy_options", "retrieval_options"))
+NESTED = frozenset(("memory", "options", "net_options", "policy_options", "retrieval_options", "optimizer_options"))
 TYPED = ((INTEGERS, "a whole number", (int,)), (NUMBERS, "a number", (int, float)), (FLAGS, "true or false", (bool,)))
 
 

@@ -179,7 +179,8 @@ class PrototypeSelector:
                 keeps = self.dac.reduce_all(sets, smallest=self.k * self.rows_per_prototype, rngs=rngs)
         with timer("centre"), device.inference_mode_on_gpu(sets[0].device):
             kept = [kept_rows(x, keep) for x, keep in zip(sets, keeps, strict=True)]
-            clusters = batched_kmeans(kept, self.k, rngs=rngs)[0]
+            exact = self.dac is not None and self.dac.sample is None  # as the paper has it
+            clusters = batched_kmeans(kept, self.k, rngs=rngs, exact=exact)[0]
         return list(zip(keeps, kept, clusters, strict=True))
 
     def _points(self, image: Tensor, members: list[Tensor], probe: ModelView) -> list[Tensor]:

@@ -9,6 +9,7 @@ repeat, such as a task's ragged last batch, simply stays eager.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any, Protocol
 
@@ -19,12 +20,14 @@ from odedm.core.accel.host_state import frozen
 from odedm.core.accel.recording import CAPTURE_LOCK, EAGER, record
 from odedm.core.extension_points import PluginEntry
 from odedm.core.generators import is_ours
-from odedm.core.registry import OPTIMIZERS, POLICIES, TRANSFORMS
+from odedm.core.registry import POLICIES, TRANSFORMS
 from odedm.core.rows import Rows, count
 from odedm.core.store import Store
 from odedm.methods.base import Method
 from odedm.nets.base import Net
 from odedm.training.experiment import Experiment
+from odedm.training.lr_schedule import LRSchedule
+from odedm.training.optimizers import is_capturable
 
 Step = Callable[[Rows, int], Rows]
 """A stream batch and how many of its rows are new in, the rows as they go into the memory out."""
@@ -206,12 +209,17 @@ def _stores(owner: Any, seen: dict[int, Any]) -> Iterator[Store]:
         yield from _stores(part, seen)
 
 
-def can_be_recorded(plan: Experiment, method: type[Method], net: Net) -> bool:
-    """Whether a run's steps are recorded on its GPU: what comes from outside says so itself, or is not."""
-    from_outside = any(
-        isinstance(table.get(name), PluginEntry)
-        for table, name in ((OPTIMIZERS, plan.optimizer), (TRANSFORMS, plan.transform))
-    )
+def can_be_recorded(plan: Experiment, method: type[Method], net: Net, schedule: LRSchedule | None) -> bool:
+    """Return whether a run's steps are recorded on its GPU: what comes from outside says so itself, or is not."""
     policy = POLICIES.get(str(getattr(plan.memory, "policy", None) or getattr(plan.memory, "short_policy", None)))
     able = all(part.capturable for part in (method, net)) and getattr(policy and policy.load(), "capturable", True)
-    return plan.cuda_graph and plan.device == "cuda" and able and not from_outside
+    if not (plan.cuda_graph and plan.device == "cuda" and able) or isinstance(
+        TRANSFORMS.get(plan.transform), PluginEntry
+    ):
+        return False
+    why = "" if is_capturable(plan.optimizer) else f"the optimizer '{plan.optimizer}' is"
+    if schedule is not None and not schedule.is_function:
+        why = f"schedulers of torch such as '{plan.schedule}' are"
+    if why:
+        warnings.warn(f"Steps run eagerly on the GPU, for {why} not known to be right in CUDA graphs.", stacklevel=2)
+    return not why

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -14,105 +13,20 @@ from odedm.checkpoint.load_state_tree import load_state_tree
 from odedm.checkpoint.state_tree import State, state_tree
 from odedm.core.errors import UsageError, short_repr
 from odedm.core.generators import generators_of
-from odedm.core.registry import METHODS
 from odedm.core.rng import generator
 from odedm.core.rows import ColumnSpec, Rows, Task
-from odedm.memory.settings import AnyMemory
 from odedm.methods.base import Method
-from odedm.methods.hyperparameters import configure
 from odedm.methods.weight_average import follow
 from odedm.nets.base import Net
 from odedm.stream.augment import Transform
-from odedm.training.experiment import Experiment
+from odedm.training.engine_config import EngineConfig
+from odedm.training.lr_schedule import LRSchedule
 from odedm.training.model_view import MethodView
 from odedm.training.numerics import set_precision
-from odedm.training.optimizers import check_optimizer, optimizer_keywords
-from odedm.training.replay import MemoryReplay, reading_of, resolve_replay_mode
-from odedm.training.retrieval import build_retrieval, read_retrieval_options
-from odedm.training.tricks import Tricks, apply_tricks, by_nearest_mean, check_tricks
-
-
-@dataclass(frozen=True, kw_only=True)
-class EngineConfig:
-    """What an engine is built from: every choice checked, every default filled in."""
-
-    method: type[Method]
-    options: Mapping[str, Any]
-    memory: AnyMemory
-    tricks: Tricks
-    optimizer: str
-    retrieval: str
-    retrieval_options: Mapping[str, Any]
-    draw: int
-    seed: int
-    device: torch.device
-    precision: str
-
-    @classmethod
-    def resolve(
-        cls,
-        method: type[Method],
-        *,
-        name: str,
-        title: str,
-        options: Mapping[str, Any],
-        memory: AnyMemory,
-        tricks: Tricks,
-        optimizer: str,
-        retrieval: str,
-        retrieval_options: Mapping[str, Any],
-        draw: int,
-        seed: int,
-        device: torch.device,
-        precision: str,
-        remote: bool = False,
-    ) -> EngineConfig:
-        """Fill in every default, and refuse in a sentence what cannot be together.
-
-        Args:
-            method: its class.
-            name: what the user calls it; `title` is what tables call it.
-            remote: whether it is for another machine: a device is then taken at its word.
-
-        The others are the fields, as the user has given them.
-        """
-        configured = configure(name, method, dict(options))
-        _check_memory(method, title, memory)
-        chosen = _retrieval(retrieval, retrieval_options, method, title, memory)
-        check_optimizer(optimizer, method)
-        check_tricks(tricks, method, title, memory, configured)
-        return cls(
-            method=method,
-            options=configured,
-            memory=resolve_replay_mode(memory, method),
-            tricks=tricks.without_defaults(method),
-            optimizer=optimizer,
-            retrieval=chosen,
-            retrieval_options=read_retrieval_options(chosen, retrieval_options),
-            draw=draw,
-            seed=seed,
-            device=device,
-            precision=resolve_precision(
-                precision, device, second_order="second order" in method.requires, remote=remote
-            ),
-        )
-
-    @classmethod
-    def of(cls, plan: Experiment) -> EngineConfig:
-        """Return that of an experiment which is resolved."""
-        return cls(
-            method=METHODS[plan.method].load(),
-            options=plan.options,
-            memory=plan.memory,
-            tricks=Tricks.of(plan),
-            optimizer=plan.optimizer,
-            retrieval=plan.retrieval,
-            retrieval_options=plan.retrieval_options,
-            draw=plan.replay_batch or plan.batch,
-            seed=plan.seed,
-            device=torch.device(plan.device),
-            precision=plan.precision,
-        )
+from odedm.training.optimizers import optimizer_keywords
+from odedm.training.replay import MemoryReplay, reading_of
+from odedm.training.retrieval import build_retrieval
+from odedm.training.tricks import apply_tricks, by_nearest_mean
 
 
 class Engine:
@@ -141,9 +55,16 @@ class Engine:
         second_order = "second order" in config.method.requires
         net = set_precision(net.to(config.device), config.precision, second_order=second_order)
         self.method: Method = config.method(
-            net=net, draw=config.draw, rng=self.rng, **optimizer_keywords(config.optimizer), **config.options
+            net=net,
+            draw=config.draw,
+            rng=self.rng,
+            **optimizer_keywords(config.optimizer, config.optimizer_options),
+            **config.options,
         )
         apply_tricks(config.tricks, self.method)
+        self.method.clip_norm = config.clip_norm
+        changes = config.schedule != "constant" or config.warmup
+        self.schedule = LRSchedule(self.method, config.schedule, warmup=config.warmup) if changes else None
         self.memory = make_memory(self.method.fields())
         rows = partial(stored_rows, self.memory) if stored_rows is not None else self.memory.rows
         self.view = MethodView(
@@ -166,6 +87,17 @@ class Engine:
         """A task starts."""
         self.method.begin_task(task)
         self.memory.begin_task(task)
+        if self.schedule is not None:
+            self.schedule.attach()
+
+    def set_rate(self, done: float, total: float | None = None) -> None:
+        """Set the learning rate of the batch that comes after `done` of `total` batches, as the schedule has it.
+
+        Both count in the task, or in the whole stream, as `config.schedule_over` says; how many there are is needed by
+        schedules that end with them.
+        """
+        if self.schedule is not None:
+            self.schedule.set(done, total)
 
     def update(self, batch: Rows) -> Rows:
         """Make the updates on raw rows: `image`, `label`, `task` and `index`; nothing is stored.
@@ -229,7 +161,8 @@ class Engine:
     def roots(self) -> dict[str, Any]:
         """Return all that changes, by name: what a checkpoint must hold."""
         names = ("method", "memory", "replay", "memory_rng", "view_rng", "border_rng")
-        return {name: getattr(self, name) for name in names}
+        schedule = {} if self.schedule is None else {"schedule": self.schedule}
+        return {name: getattr(self, name) for name in names} | schedule
 
     def state_dict(self) -> State:
         """Return a copy of everything that changes: tensors, and a tree of plain data that refers to them."""
@@ -271,62 +204,3 @@ def _observe(method: Method, batch: Rows, replay: MemoryReplay) -> Rows:
             "stream loss out, or call it there."
         )
     return columns
-
-
-def _check_memory(method: type[Method], title: str, memory: AnyMemory) -> None:
-    if "memory" in method.requires and (memory.name == "none" or memory.capacity == 0):
-        rows = "a memory, e.g. 'reservoir' (--memory reservoir)" if memory.name == "none" else "a capacity of 1 or more"
-        raise UsageError(
-            f"{title} means nothing without stored rows. Give it {rows}, or take a method that learns from the stream "
-            "as well, e.g. 'er' (--method er)."
-        )
-    if memory.name != "none" and "no memory" in method.requires:
-        raise UsageError(
-            f"{title} keeps no rows: it is a bound for methods that do, and a memory would change nothing. The memory "
-            f"'{memory.name}' was given; say 'none' (--memory none)."
-        )
-
-
-def _retrieval(name: str, options: Mapping[str, Any], method: type[Method], title: str, memory: AnyMemory) -> str:
-    """The name of the retrieval: the method's own where it has one and there is a memory to draw from."""
-    if memory.name != "none" and method.retrieval != "uniform":
-        if name not in ("uniform", method.retrieval):
-            raise UsageError(
-                f"{title} chooses the rows that it replays by itself, by '{method.retrieval}'; '{name}' was given. "
-                "Leave the retrieval out, or take a method without a choice of its own, e.g. er."
-            )
-        name = method.retrieval
-    build_retrieval(name, options)  # refuses values before anything runs
-    why = "" if name == "uniform" else method.unsupported.get("retrieval", "")
-    if name != "uniform" and "mixing" in method.requires:
-        why = f"{title} mixes all stored rows into the stream"
-    if name != "uniform" and memory.name == "none":
-        why = "there is no memory"
-    if why:
-        raise UsageError(f"The retrieval '{name}' has nothing to choose: {why}. Leave the retrieval out.")
-    return name
-
-
-def resolve_device(name: str) -> torch.device:
-    """Return the device that a name stands for; `auto` takes a GPU where there is one."""
-    available = name != "cpu" and torch.cuda.is_available()
-    if name == "cuda" and not available:
-        raise UsageError(
-            "The device 'cuda' was asked for, but torch sees no GPU here. Use 'cpu' or 'auto' (--device cpu)."
-        )
-    return torch.device("cuda" if available else "cpu")
-
-
-def resolve_precision(name: str, device: torch.device, *, second_order: bool, remote: bool = False) -> str:
-    """Return the precision that a name stands for: `auto` is the fastest that a method's accuracy does not suffer from.
-
-    >>> resolve_precision("auto", torch.device("cpu"), second_order=False)
-    'fp32'
-    """
-    if device.type != "cuda":
-        if name == "tf32":
-            raise UsageError("The precision 'tf32' is for GPUs; on the CPU use fp32 or bf16.")
-        return "fp32" if name == "auto" else name
-    if name == "auto":
-        return "bf16" if not second_order and (remote or torch.cuda.is_bf16_supported()) else "tf32"
-    return name

@@ -33,6 +33,8 @@ from odedm.core.registry import (
     PRECISIONS,
     PREDICTIONS,
     RETRIEVALS,
+    SCHEDULE_SPANS,
+    SCHEDULES,
     STREAM_LOSSES,
     TRANSFORMS,
     VIEWS,
@@ -52,6 +54,19 @@ PACE: Any = {"panel": "Run", "speed_only": True, "axis": False}
 """Of settings that say how fast a run is, and not what it is."""
 
 
+class OptimizerOptions(NamedValues):
+    """Values by name, of which several numbers may be one; they are kept as text with commas between.
+
+    >>> OptimizerOptions().validate("optimizer_options", {"betas": (0.9, 0.99), "eps": 1e-8})
+    {'betas': '0.9,0.99', 'eps': 1e-08}
+    """
+
+    def convert(self, value: Any) -> dict[str, Any]:
+        """Return a dictionary of scalars."""
+        lists = {key: entry for key, entry in value.items() if isinstance(entry, tuple | list)}
+        return super().convert({**value, **{key: ",".join(map(str, entry)) for key, entry in lists.items()}})
+
+
 @dataclass(frozen=True)
 class Experiment:
     """One run, whole: data, method, memory, and the seed from which every draw follows.
@@ -69,7 +84,12 @@ class Experiment:
             generator if it takes two arguments, that gives images of the same shape.
         net: a name in `odedm list nets`, "auto", an `nn.Module`, of which a copy is trained, or a class or function
             that makes one; `net_options` are its options by name.
-        optimizer: "sgd", "adamw", a class of torch.optim, or a function of parameters and keywords.
+        optimizer: a name of torch.optim's in lower case, with `optimizer_options` by name; or a class of one, or a
+            function of parameters and keywords. It goes on over tasks, unless the method is defined otherwise.
+        schedule, warmup: "constant", "linear" or "cosine" after batches of rising rate, anew in each task or once in
+            the stream (`schedule_over`); or a function of a batch's number that gives a factor, or one of an optimizer
+            that gives a scheduler of torch.optim.lr_scheduler, which then steps with every batch.
+        clip_norm: the largest norm of an update's gradient; longer ones are cut to it.
         batch: stream rows per step. `replay_batch`: replayed rows per draw, as many as `batch` unless given.
         epochs: passes over each task's rows, reshuffled; they are stored in the first pass alone. More than one is
             offline learning, and tables say so.
@@ -152,6 +172,29 @@ class Experiment:
     replay_batch: int | None = setting_field(Int(1), None, "Replayed rows per draw.", default_words="as many as batch")
     epochs: int = setting_field(Int(1), 1, "Passes over each task's rows: more than one is no longer online.")
     optimizer: str = setting_field(Choice("optimizer", OPTIMIZERS), "sgd", "What makes the steps.")
+    optimizer_options: Mapping[str, Any] | None = setting_field(
+        OptimizerOptions(), None, "An option of the optimizer, e.g. betas=0.9,0.99 of adamw.", if_given=True, **BY_NAME
+    )
+    schedule: str | None = setting_field(
+        Choice("schedule", SCHEDULES),
+        None,
+        "How the learning rate changes: constant, linear, cosine.",
+        default_words="constant",
+        if_given=True,
+    )
+    schedule_over: str | None = setting_field(
+        Choice("span of a schedule", SCHEDULE_SPANS),
+        None,
+        "Whether the schedule, its warm-up too, is of each task or of the whole stream.",
+        default_words="stream",
+        if_given=True,
+    )
+    warmup: int | None = setting_field(
+        Int(1), None, "Batches in which the learning rate rises to its value.", default_words="none", if_given=True
+    )
+    clip_norm: float | None = setting_field(
+        Float(0), None, "Cut each update's gradient to this norm.", default_words="no limit", if_given=True
+    )
     retrieval: str = setting_field(Choice("retrieval", RETRIEVALS), "uniform", "Which stored rows a draw takes.")
     retrieval_options: Mapping[str, Any] = setting_field(
         NamedValues(), dict, "An option of the retrieval, e.g. candidates=100 of mir.", **BY_NAME
@@ -199,6 +242,8 @@ class Experiment:
             object.__setattr__(self, "retrieval_options", options)
         check_settings(self)
         object.__setattr__(self, "memory", as_memory_config(self.memory))
+        if self.schedule_over is not None and self.schedule in (None, "constant") and not self.warmup:
+            raise UsageError(f"schedule_over='{self.schedule_over}' is for a schedule or a warm-up; none was given.")
         if self.factor is not None and self.imbalance != "long-tail":
             raise UsageError(f"factor belongs to imbalance='long-tail'; the imbalance is '{self.imbalance}'.")
 

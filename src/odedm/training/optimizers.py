@@ -1,9 +1,9 @@
-"""What makes the steps of a run: optimizers by name, and from outside."""
+"""What makes the steps of a run: the optimizers of torch.optim by name, and others from outside."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -11,43 +11,138 @@ import torch
 from torch import nn
 
 from odedm.core.errors import UsageError, short_repr
+from odedm.core.options import Reserved, cast_like, read_options
 from odedm.core.registry import OPTIMIZERS
 from odedm.methods.base import Method
 
+KINDS: dict[str, type[torch.optim.Optimizer]] = {
+    kind.__name__.lower(): kind
+    for kind in (
+        *(torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.NAdam, torch.optim.RAdam),
+        *(torch.optim.Adamax, torch.optim.Adadelta, torch.optim.Adagrad, torch.optim.RMSprop, torch.optim.Rprop),
+        *(torch.optim.ASGD, torch.optim.Adafactor),
+    )
+}
+RATES = ("lr", "momentum", "weight_decay")
+"""What a method tells its optimizer of, as hyper-parameters of its own."""
+OF_THE_RUN = Reserved(1, (*RATES, "foreach", "fused", "capturable", "differentiable"))
+FUSED = ("sgd", "adam", "adamw")
+"""Optimizers whose fused step is on every device."""
 
-def optimizer_keywords(name: str) -> dict[str, Any]:
+
+def optimizer_keywords(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return what makes a run's optimizers, as a method's keyword; none for its own, plain SGD."""
-    if name == "sgd":
+    if name == "sgd" and not options:
         return {}
-    return {"optimizer_factory": adamw if name == "adamw" else partial(_made, name, OPTIMIZERS[name].load())}
+    if name in KINDS:
+        return {"optimizer_factory": partial(_of_torch, name, typed_options(name, options))}
+    return {"optimizer_factory": partial(_from_outside, name, OPTIMIZERS[name].load(), options)}
 
 
-def check_optimizer(name: str, method: type[Method]) -> None:
-    """Refuse another optimizer for a method that is defined with its own."""
-    if name != "sgd" and method.new_optimizer is not Method.new_optimizer:
-        raise UsageError(f"{method.__name__} has an optimizer of its own; leave out '{name}'.")
+def check_optimizer(
+    name: str, options: Mapping[str, Any], method: type[Method], given: Mapping[str, Any], rates: Mapping[str, float]
+) -> dict[str, Any]:
+    """Refuse an optimizer that the method, or what was given for it, cannot have; return its own options, typed.
+
+    Args:
+        name: the optimizer.
+        options: its own options.
+        method: whose steps it is to make.
+        given: the method's hyper-parameters that the user gave.
+        rates: those of `RATES`, defaults among them.
+
+    >>> from odedm.methods.er import ER
+    >>> rates = {"lr": 0.1, "momentum": 0.0, "weight_decay": 0.0}
+    >>> check_optimizer("adamw", {"betas": "0.9,0.99"}, ER, {}, rates)
+    {'betas': (0.9, 0.99)}
+    >>> check_optimizer("adamw", {}, ER, {"momentum": 0.9}, rates)
+    Traceback (most recent call last):
+    odedm.UsageError: The optimizer 'adamw' takes no momentum; 0.9 was given. Leave it out, or give options of the \
+optimizer (--set optimizer.NAME=VALUE).
+    """
+    if (name != "sgd" or options) and method.new_optimizer is not Method.new_optimizer:
+        raise UsageError(f"{method.__name__} has an optimizer of its own; leave out '{name}' and its options.")
+    for rate in RATES:
+        if given.get(rate) and not takes(name, rate):
+            raise UsageError(
+                f"The optimizer '{name}' takes no {rate}; {short_repr(given[rate])} was given. Leave it out, or give "
+                "options of the optimizer (--set optimizer.NAME=VALUE)."
+            )
+    own = typed_options(name, options)
+    if own and name in KINDS:
+        _of_torch(name, own, [nn.Parameter(torch.zeros(2, 2))], **rates)  # refuses values before anything runs
+    return own
 
 
-def adamw(parameters: Iterable[nn.Parameter], *, lr: float, momentum: float, weight_decay: float) -> torch.optim.AdamW:
-    """AdamW by a method's rate and weight decay; it has a momentum of its own."""
-    del momentum
-    every = list(parameters)
-    return torch.optim.AdamW(every, lr=lr, weight_decay=weight_decay, fused=True, capturable=every[0].is_cuda)
+def typed_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an optimizer's own options in their types; a sentence where it has none such."""
+    if name not in KINDS:
+        return dict(options)
+    tuples = {key: default for key, default in _defaults(name).items() if isinstance(default, tuple)}
+    what = f"The optimizer '{name}'"
+    plain = {key: value for key, value in options.items() if key not in tuples}
+    return read_options(what, KINDS[name], plain, OF_THE_RUN) | {
+        key: _numbers(f"{what}: {key}", options[key], tuples[key]) for key in options if key in tuples
+    }
 
 
-def _made(
-    name: str, make: Callable[..., Any], parameters: Iterable[nn.Parameter], **rates: float
+def takes(name: str, keyword: str) -> bool:
+    """Return whether an optimizer is told of a rate."""
+    known = inspect.signature(KINDS[name] if name in KINDS else OPTIMIZERS[name].load()).parameters
+    return keyword in known or any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values())
+
+
+def is_capturable(name: str) -> bool:
+    """Return whether steps by an optimizer are known to be right in a CUDA graph.
+
+    >>> is_capturable("rmsprop"), is_capturable("adagrad")
+    (True, False)
+    """
+    return name == "sgd" or (name in KINDS and "capturable" in inspect.signature(KINDS[name]).parameters)
+
+
+def _defaults(name: str) -> dict[str, Any]:
+    return {key: parameter.default for key, parameter in inspect.signature(KINDS[name]).parameters.items()}
+
+
+def _numbers(name: str, value: Any, default: tuple[float | None, ...]) -> tuple[Any, ...]:
+    """Return as many numbers as the default has; text holds them with commas between."""
+    parts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(parts, tuple | list) or len(parts) != len(default):
+        legal = f"{len(default)} numbers, e.g. {','.join(map(str, default))}"
+        raise UsageError(f"{name} must be {legal}; {short_repr(value)} was given.")
+    return tuple(cast_like(name, part, 0.0) for part in parts)
+
+
+def _of_torch(
+    name: str, options: Mapping[str, Any], parameters: Iterable[nn.Parameter], **rates: float
 ) -> torch.optim.Optimizer:
-    """An optimizer by code from outside, told those of the rates that it takes."""
-    known = inspect.signature(make).parameters.values()
-    every = any(each.kind is each.VAR_KEYWORD for each in known)
-    own = {key: rate for key, rate in rates.items() if every or key in {each.name for each in known}}
+    weights, known = list(parameters), _defaults(name)
+    own = {key: rate for key, rate in rates.items() if key in known} | dict(options)
+    own |= {"fused": True} if name in FUSED else {}
+    own |= {"capturable": weights[0].is_cuda} if "capturable" in known else {}
+    try:
+        return KINDS[name](weights, **own)
+    except (TypeError, ValueError) as error:
+        said = " ".join(str(error).split())[:200]
+        raise UsageError(f"The optimizer '{name}' refuses what it was given: {said}.") from error
+
+
+def _from_outside(
+    name: str,
+    make: Callable[..., Any],
+    options: Mapping[str, Any],
+    parameters: Iterable[nn.Parameter],
+    **rates: float,
+) -> torch.optim.Optimizer:
+    """Return an optimizer by code from outside, told those of the rates that it takes."""
+    own = {key: rate for key, rate in rates.items() if takes(name, key)} | dict(options)
     try:
         made = make(parameters, **own)
     except TypeError as error:  # anything that can be called may have been given
         said = " ".join(str(error).split())[:200]
         raise UsageError(
-            f"The optimizer '{name}' must take parameters and {', '.join(rates)}; it said: {said}."
+            f"The optimizer '{name}' must take parameters and {', '.join([*rates, *options])}; it said: {said}."
         ) from error
     if not isinstance(made, torch.optim.Optimizer):
         raise UsageError(f"The optimizer '{name}' must give a torch.optim.Optimizer; it gave {short_repr(made)}.")

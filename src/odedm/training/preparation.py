@@ -19,7 +19,7 @@ from odedm.nets.build import pick
 from odedm.stream.class_schedule import Labels
 from odedm.stream.dataset import Dataset
 from odedm.stream.tasks import STREAM_SETTINGS, check_stream
-from odedm.training.engine import EngineConfig, resolve_device
+from odedm.training.engine_config import EngineConfig, resolve_device
 from odedm.training.experiment import Experiment
 from odedm.training.tricks import Tricks, average_decay, check_pictures
 
@@ -67,6 +67,11 @@ def prepare(plan: Experiment, data: Dataset | None = None, *, remote: bool = Fal
         seed=plan.seed,
         device=device,
         precision=plan.precision,
+        optimizer_options=plan.optimizer_options,
+        schedule=plan.schedule,
+        schedule_over=plan.schedule_over,
+        warmup=plan.warmup,
+        clip_norm=plan.clip_norm,
         remote=remote,
     )
     _check_ranges(method, labels)
@@ -83,6 +88,7 @@ def prepare(plan: Experiment, data: Dataset | None = None, *, remote: bool = Fal
         replay_batch=config.draw,
         retrieval=config.retrieval,
         retrieval_options=config.retrieval_options,
+        optimizer_options=config.optimizer_options or None,
         **config.tricks.settings(),
         device=device.type,
         precision=config.precision,

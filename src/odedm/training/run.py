@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,7 +18,7 @@ from odedm.core.accel.streams import own_stream
 from odedm.core.files import as_path
 from odedm.core.plugin_modules import origins
 from odedm.core.rng import generator
-from odedm.core.rows import ColumnSpec, Rows, Task
+from odedm.core.rows import ColumnSpec, Rows, Task, count
 from odedm.core.text import counted, printable
 from odedm.core.timer import Timer
 from odedm.memory.base import Memory
@@ -38,7 +39,8 @@ from odedm.training.callbacks import Callbacks
 from odedm.training.cuda_graph import CudaRecorder, GraphedStep, can_be_recorded
 from odedm.training.diagnostics import Choices, features, preserve_state
 from odedm.training.divergence import DivergenceGuard
-from odedm.training.engine import Engine, EngineConfig
+from odedm.training.engine import Engine
+from odedm.training.engine_config import EngineConfig
 from odedm.training.evaluation import evaluate
 from odedm.training.experiment import Experiment
 from odedm.training.model_file import SUFFIX, save_model, write_model
@@ -146,7 +148,7 @@ class Run:
             self.memory.on_selection = self.choices  # and so a part of every checkpoint
         # on the CPU: one seed, one order anywhere
         self.shuffle = generator(plan.seed, "mixing")
-        self.method.captures = can_be_recorded(plan, type(self.method), self.method.net)
+        self.method.captures = can_be_recorded(plan, type(self.method), self.method.net, self.engine.schedule)
         self.guard = DivergenceGuard(self.method, self.device, plan, len(self.stream.tasks))
         self.stepper = GraphedStep(
             self._step,
@@ -240,6 +242,7 @@ class Run:
         self.stepper.begin_task(self.method, self.memory)
         with self.timer("train"):
             for batch, new in progress.rest(epochs, self.shuffle, shuffle=self.experiment.shuffle):
+                self.engine.set_rate(*self._position(task))
                 rows = self.stepper(batch, 0 if progress.epoch else new)  # rows are stored in the first pass alone
                 if self.experiment.memory.keeps_stream_fields and not progress.epoch:
                     progress.arrived.append({name: column.clone() for name, column in rows.items()})
@@ -252,6 +255,21 @@ class Run:
                     raise Stopped
         self.stepper.settle(self.method, self.memory)
         self.guard.settle(progress.step, task.index)
+
+    def _position(self, task: Task) -> tuple[float, float]:
+        """Return how many batches are done, and of how many: in the task or the stream, as the schedule counts.
+
+        In the stream stored rows that are mixed into a task make its batches more, but not its part of the whole.
+        """
+        progress, plan = self.progress, self.experiment
+        assert progress.batches is not None
+        each_pass = math.ceil(count(progress.batches.rows) / plan.batch)
+        done, total = progress.epoch * each_pass + progress.batch, plan.epochs * each_pass
+        if self.engine.config.schedule_over == "task":
+            return done, total
+        planned = [plan.epochs * math.ceil(len(other) / plan.batch) for other in self.stream.tasks]
+        within = done if total == planned[task.index] else done * planned[task.index] / total
+        return sum(planned[: task.index]) + within, sum(planned)
 
     def _look(self, task: Task, new: int) -> None:
         """Test in mid-task where it is time to; the run goes on as if it had not."""
