@@ -31,8 +31,6 @@ from odedm.studies.spec import Study, read_to_run
 from odedm.training.experiment import Experiment
 
 PAGE = "report.html"
-MOST_SAID = 8
-"""Sentences under the table; a large study has hundreds, and the page holds them all."""
 PLACE = ("device", "threads")
 """Settings of an experiment that say where it runs; a study has them for all of its runs."""
 
@@ -217,7 +215,7 @@ def report_study(done: Sequence[FinishedRun], folder: Path) -> None:
     table = summarise(done)
     for name, form in {"md": to_markdown, "csv": to_csv, "tex": to_latex}.items():
         write_text(folder / f"table.{name}", form(table))
-    tell_report(table, folder / PAGE, most=MOST_SAID)
+    tell_report(table, folder / PAGE)
 
 
 def conclude(status: StoreStatus, summary: Summary, *, retry: bool) -> None:

@@ -120,41 +120,41 @@ class BestRow:
 
 
 def model(table: Table) -> TableModel:
-    """The table with the paper's numbers, and a line for each choice among several ρ after the last of them."""
-    found = [Line(row.group.label, row.group, _cells(row)) for row in table.rows]
+    """Return the table with the paper's numbers, and a line for each choice among several ρ after the last of them."""
+    lines = [Line(row.group.label, row.group, _cells(row)) for row in table.rows]
     for choice in choices(table):
         group = choice.row.group
         line = Line(choice.label, group, _cells(choice.row, choice.how), choice.how)
-        family = [i for i, each in enumerate(found) if each.group.same_but_memory == group.same_but_memory]
-        found.insert(max(family) + 1, line)
-    return TableModel(tuple(found), table)
+        family = [i for i, other in enumerate(lines) if other.group.same_but_memory == group.same_but_memory]
+        lines.insert(max(family) + 1, line)
+    return TableModel(tuple(lines), table)
 
 
 def choices(table: Table) -> list[BestRow]:
-    """For each set of rows that differ in ρ alone: the best on the test set, as the paper does, and an honest one.
+    """Return of each set of rows that differ in ρ alone the best on the test set, as in the paper, and an honest one.
 
     The second needs the same runs with the setting `validation`, which take the place of the test rows.
     """
-    found = []
+    chosen = []
     row_of = {id(row.group): row for row in table.rows}
     validated = {
         _but_validation(row.group): _accuracy(row)
         for row in table.rows
         if row.group.settings.get("validation") is not None
     }
-    for own in sweeps([group for group in table.groups if group.memory == "odedm"], "memory.rho", _share):
-        if len(own) == 1 or len({_share(group) for group in own}) < len(own):
+    for groups in sweeps([group for group in table.groups if group.memory == "odedm"], "memory.rho", _share):
+        if len(groups) == 1 or len({_share(group) for group in groups}) < len(groups):
             continue
-        rows = [row_of[id(group)] for group in own]
-        if own[0].settings.get("validation") is not None:
-            found.append(BestRow(max(rows, key=_accuracy), len(rows), "validation"))
+        rows = [row_of[id(group)] for group in groups]
+        if groups[0].settings.get("validation") is not None:
+            chosen.append(BestRow(max(rows, key=_accuracy), len(rows), "validation"))
             continue
-        found.append(BestRow(max(rows, key=_accuracy), len(rows), "test"))
+        chosen.append(BestRow(max(rows, key=_accuracy), len(rows), "test"))
         scores = {id(row): validated.get(_but_validation(row.group)) for row in rows}
         known = [row for row in rows if scores[id(row)] is not None]
         if len(known) == len(rows):
-            found.append(BestRow(max(rows, key=lambda row: scores[id(row)] or 0.0), len(rows), "validation"))
-    return found
+            chosen.append(BestRow(max(rows, key=lambda row: scores[id(row)] or 0.0), len(rows), "validation"))
+    return chosen
 
 
 def _accuracy(row: Row) -> float:
@@ -165,22 +165,6 @@ def _but_validation(group: Group) -> str:
     """What runs that are tested on other rows, maybe after fewer tasks, share with these, as one comparable text."""
     other = ("validation", "first_tasks", "tasks", "class names")
     return canonical({key: value for key, value in group.settings.items() if key not in other})
-
-
-def caveats(table: Table) -> list[str]:
-    """What a reader must know about the best of several ρ."""
-    found = choices(table)
-    if not found:
-        return []
-    said = (
-        "A best ρ chosen on the test set, as in the paper's first table, is the largest of several noisy numbers: it "
-        "is too good by construction, so it has no interval and no p."
-    )
-    if all(choice.how == "validation" for choice in found):
-        return []
-    if any(choice.how == "validation" for choice in found):
-        return [said]
-    return [f"{said} None of these was run with --validation, so no choice without the test set can be shown."]
 
 
 def _share(group: Group) -> str:
