@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -16,7 +15,6 @@ from odedm.methods.gradients import gradient_of, read_gradient, write_gradient
 
 
 @stored("method/agem")
-@dataclass(kw_only=True, eq=False)
 class AGEM(Method):
     """Descends on the stream batch; where that would raise the loss of a replay draw, only across it.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import ClassVar
 
 import torch
@@ -21,7 +20,6 @@ WIDEST = 2**16
 
 
 @stored("method/cope")
-@dataclass(kw_only=True, eq=False)
 class CoPE(Method):
     """Pseudo-prototypical proxy loss over stream batch and a balanced draw together; the nearest prototype answers.
 
@@ -45,7 +43,7 @@ class CoPE(Method):
     width: int = 256
     iterations: int = 1
     repellor_gradient: bool = False
-    starts: torch.Generator = field(init=False, repr=False)
+    starts: torch.Generator
 
     def __post_init__(self) -> None:
         if not 0 <= self.alpha <= 1:

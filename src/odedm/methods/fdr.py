@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -15,7 +14,6 @@ from odedm.methods.stored_logits import StoresLogits
 
 
 @stored("method/fdr")
-@dataclass(kw_only=True, eq=False)
 class FDR(StoresLogits):
     """Two updates a batch: cross-entropy on the stream, then α times how far replayed predictions are from stored ones.
 

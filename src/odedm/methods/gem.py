@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
 import torch
@@ -23,7 +23,6 @@ CLOSE = 1e-10
 
 
 @stored("method/gem")
-@dataclass(kw_only=True, eq=False)
 class GEM(Method):
     """Descends on the stream batch; where that would hurt a past task's rows, by the nearest step that does not.
 
@@ -40,7 +39,7 @@ class GEM(Method):
     margin: float = 0.5
     ridge: float = 1e-3
     most: int = 0
-    now: int = field(init=False, repr=False, default=0)
+    now: int = field(init=False, default=0)
     """The running task, whose rows are no past."""
 
     def __post_init__(self) -> None:

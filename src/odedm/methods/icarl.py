@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
 import torch
@@ -23,7 +23,6 @@ from odedm.nets.base import Net
 
 
 @stored("method/icarl")
-@dataclass(kw_only=True, eq=False)
 class ICarl(Method):
     """Binary cross-entropy per class: towards the label for new classes, towards last task's network for old ones.
 
@@ -48,13 +47,13 @@ class ICarl(Method):
     bce_columns: str = "all"
     features: str = "normalised"
     flip: bool = True
-    old: int = field(init=False, repr=False, default=0)
+    old: int = field(init=False, default=0)
     """How many classes were seen before this task: the first columns, for labels are numbered by arrival."""
-    seen: int = field(init=False, repr=False, default=0)
-    known: int = field(init=False, repr=False, default=0)
-    recalled: Tensor = field(init=False, repr=False)
+    seen: int = field(init=False, default=0)
+    known: int = field(init=False, default=0)
+    recalled: Tensor
     """Which columns [C] are the teacher's: old ones that the task does not have; changed in place."""
-    teacher: Net | None = field(init=False, repr=False, default=None)
+    teacher: Net | None = field(init=False, default=None)
     """The network as the last task left it: frozen, in evaluation mode, and no module of the network."""
 
     def __post_init__(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -41,7 +41,6 @@ class Mixed(NamedTuple):
 
 
 @stored("method/onpro")
-@dataclass(kw_only=True, eq=False)
 class OnPro(Method):
     """Three losses: contrast of rows in turned views, contrast of class prototypes, and cross-entropy on replayed rows.
 
@@ -70,13 +69,13 @@ class OnPro(Method):
     mixup: float = 0.6
     mixup_most: float = 0.6
     mixup_alpha: float = 0.4
-    projection: Projection = field(init=False, repr=False)
-    prototypes: Tensor = field(init=False, repr=False)
+    projection: Projection
+    prototypes: Tensor
     """Of the last replay draw [C, dims], in place; 0 for a class that was not in it."""
-    quantiles: Tensor = field(init=False, repr=False)
-    chance: torch.Generator = field(init=False, repr=False)
-    seen: int = field(init=False, repr=False, default=0)
-    replaying: bool = field(init=False, repr=False, default=False)
+    quantiles: Tensor
+    chance: torch.Generator
+    seen: int = field(init=False, default=0)
+    replaying: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
         if self.turns not in (1, 4, 16):

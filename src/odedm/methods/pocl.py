@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Any, ClassVar
 
@@ -44,7 +44,6 @@ STAY, GO = 0.85, 0.15
 
 
 @stored("method/pocl")
-@dataclass(kw_only=True, eq=False)
 class POCL(Method):
     """One virtual step per task on its own rows, judged on one common query set; the verdicts are weighed.
 
@@ -76,13 +75,13 @@ class POCL(Method):
     pos_split: bool = False
     query_precision: str = "same"
 
-    function: NetFunction = field(init=False, repr=False)
-    judged: Tensor = field(init=False, repr=False)
-    slots: Tensor = field(init=False, repr=False)
-    balance: Tensor = field(init=False, repr=False)
-    batches: int = field(init=False, repr=False, default=0)
-    heads: list[tuple[int, int]] = field(init=False, repr=False)
-    verdict: GraphedFunction = field(init=False, repr=False)
+    function: NetFunction
+    judged: Tensor
+    slots: Tensor
+    balance: Tensor
+    batches: int = field(init=False, default=0)
+    heads: list[tuple[int, int]]
+    verdict: GraphedFunction
 
     def __post_init__(self) -> None:
         super().__post_init__()

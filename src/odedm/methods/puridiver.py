@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar, final
 
 import torch
@@ -34,7 +34,6 @@ CHUNK = 256
 
 
 @stored("method/puridiver")
-@dataclass(kw_only=True, eq=False)
 class PuriDivER(Method):
     """Cross-entropy under CutMix over the unaugmented stream batch and, from the second task on, a strong replay view.
 
@@ -61,9 +60,9 @@ class PuriDivER(Method):
     warmup: int = 10
     split_roles: str = "released"
     posterior: str = "clean"
-    replaying: bool = field(init=False, default=False, repr=False)
-    boxes: torch.Generator = field(init=False, repr=False)
-    order: torch.Generator = field(init=False, repr=False)
+    replaying: bool = field(init=False, default=False)
+    boxes: torch.Generator
+    order: torch.Generator
 
     def __post_init__(self) -> None:
         check(self)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import ClassVar
 
 import torch
@@ -32,7 +31,6 @@ MODES = {"train": "BatchNorm over the places of one image.", "eval": "BatchNorm 
 
 
 @stored("method/refresh")
-@dataclass(kw_only=True, eq=False)
 class Refresh(DERpp):
     """Before every update by DER++, each weight tensor moves a relative length δ up the stream's cross-entropy.
 
@@ -53,9 +51,9 @@ class Refresh(DERpp):
     unlearn_steps: int = 1
     fisher_samples: int = 0
     fisher_mode: str = "train"
-    fisher: Weights = field(init=False, repr=False)
-    noise: torch.Generator = field(init=False, repr=False)
-    choice: torch.Generator = field(init=False, repr=False)
+    fisher: Weights
+    noise: torch.Generator
+    choice: torch.Generator
 
     def __post_init__(self) -> None:
         super().__post_init__()

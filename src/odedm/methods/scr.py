@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import ClassVar
 
 import torch
@@ -18,7 +17,6 @@ from odedm.methods.meta_learning import at_least
 
 
 @stored("method/scr")
-@dataclass(kw_only=True, eq=False)
 class SCR(Method):
     """Stream batch and a large replay draw, each row as it is and in a strong view: rows of a class move together.
 
@@ -37,8 +35,8 @@ class SCR(Method):
     temperature: float = 0.07
     dims: int = 128
     area: float = 0.2
-    projection: Projection = field(init=False, repr=False)
-    views: torch.Generator = field(init=False, repr=False)
+    projection: Projection
+    views: torch.Generator
 
     def __post_init__(self) -> None:
         at_least("scr", 1, dims=self.dims)

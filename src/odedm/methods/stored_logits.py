@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from odedm.core.rows import ColumnSpec, Rows
 from odedm.methods.base import Method
 
 
-@dataclass(kw_only=True, eq=False)
 class StoresLogits(Method):
     """Keeps with each row the logits of its training view by the network before the step's own update."""
 

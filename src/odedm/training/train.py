@@ -15,7 +15,7 @@ from odedm.core.options import with_keyword
 from odedm.core.validators import Float, Int, NamedValues, refused
 from odedm.data.opening import load_dataset
 from odedm.memory.settings import ODEDM
-from odedm.methods.option_hint import check_no_option
+from odedm.methods.hyperparameters import check_no_option
 from odedm.selection.flat_settings import FLAT
 from odedm.stream.dataset import Dataset
 from odedm.training.experiment import MOST_SEEDS, Experiment
