@@ -54,7 +54,7 @@ def test_work_aside_that_fails_is_joined(asked):
 
 
 def test_a_side_stream_is_active_inside_its_block_only():
-    side = SideStream(torch.device("cpu"))
+    side = streams.SideStream(torch.device("cpu"))
     with side():
         assert side.active
     assert not side.active
@@ -68,7 +68,7 @@ def test_a_side_stream_is_active_inside_its_block_only():
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_what_is_done_at_the_side_is_there_after_the_join():
     device = torch.device("cuda")
-    side, x = SideStream(device), torch.ones(2000, 2000, device=device)
+    side, x = streams.SideStream(device), torch.ones(2000, 2000, device=device)
     for _ in range(5):
         y = x @ x
         with side():
