@@ -41,10 +41,10 @@ def run_all(jobs: list[Job], *observers: Observer, workers: int | None = None) -
 
 def same(first: Result, second: Result) -> bool:
     """Equal but for times."""
-    plain = [json.loads(json.dumps(each.to_dict())) for each in (first, second)]
-    for each in plain:
-        each.pop("seconds")
-        each["provenance"].pop("finished")
+    plain = [json.loads(json.dumps(result.to_dict())) for result in (first, second)]
+    for plain_result in plain:
+        plain_result.pop("seconds")
+        plain_result["provenance"].pop("finished")
     return bool(plain[0] == plain[1])
 
 
@@ -53,7 +53,7 @@ def result_of(plan: Experiment, checksum: str, *, seconds: float = 4.0, acc: flo
     matrix = [[acc] * (task + 1) for task in range(plan.tasks or 5)]
     return Result.measure(
         experiment=plan.describe(),
-        classes=[str(each) for each in range(10)],
+        classes=[str(label) for label in range(10)],
         class_il=matrix,
         task_il=matrix,
         seconds={"train": seconds},

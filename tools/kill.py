@@ -67,15 +67,15 @@ def runs_and_scores(out: Path) -> Any:
 
 def tensors(out: Path) -> Any:
     """Imported tensors, and that nothing else is left beside them."""
-    there = sorted(path.name for path in out.iterdir() if path.name != ".lock")
-    return there, [path.read_bytes() for path in sorted(out.glob("*/*.npy"))]
+    names = sorted(path.name for path in out.iterdir() if path.name != ".lock")
+    return names, [path.read_bytes() for path in sorted(out.glob("*/*.npy"))]
 
 
 def scenarios(place: Path) -> dict[str, Scenario]:
     """All there are, by name."""
     study = place / "small.toml"
     study.write_text(SMALL, encoding="utf-8")
-    found = {
+    known = {
         "run": Scenario(lambda out: [*RUN, "--seeds", "1", "--out", str(out)], runs_and_scores),
         "lanes": Scenario(lambda out: [*RUN, "--seeds", "4", "--workers", "2", "--out", str(out)], runs_and_scores),
         "study": Scenario(lambda out: ["study", str(study), "--workers", "2", "--out", str(out)], runs_and_scores),
@@ -88,8 +88,8 @@ def scenarios(place: Path) -> dict[str, Scenario]:
     }
     if find_spec("ray") is not None:
         words = ["--backend", "ray", "--workers", "2", "--device", "cpu"]
-        found["ray"] = Scenario(lambda out: ["study", str(study), *words, "--out", str(out)], runs_and_scores, 1)
-    return found
+        known["ray"] = Scenario(lambda out: ["study", str(study), *words, "--out", str(out)], runs_and_scores, 1)
+    return known
 
 
 def pictures(place: Path) -> Path:
@@ -108,12 +108,12 @@ def pictures(place: Path) -> Path:
 
 def begin(words: list[str], out: Path) -> subprocess.Popen[bytes]:
     """Start a command as a user would; what it says is added to a file."""
-    with (out.parent / f"{out.name}.log").open("ab") as said:
+    with (out.parent / f"{out.name}.log").open("ab") as log:
         return subprocess.Popen(
             [sys.executable, "-P", "-m", "odedm", *words],
             stdin=subprocess.DEVNULL,
-            stdout=said,
-            stderr=said,
+            stdout=log,
+            stderr=log,
             env={**os.environ, "ODEDM_DATA": str(out)},
             start_new_session=True,
         )
@@ -121,7 +121,7 @@ def begin(words: list[str], out: Path) -> subprocess.Popen[bytes]:
 
 def workers(parent: int) -> list[int]:
     """The processes that a command has started itself, but not those of Ray, which are Ray's to replace."""
-    found = []
+    processes = []
     for place in Path("/proc").iterdir():
         try:
             words = (place / "cmdline").read_bytes()
@@ -129,8 +129,8 @@ def workers(parent: int) -> list[int]:
         except (OSError, ValueError, IndexError):
             continue
         if above == parent and b"odedm." in words:
-            found.append(int(place.name))
-    return sorted(found)
+            processes.append(int(place.name))
+    return sorted(processes)
 
 
 def strike(child: subprocess.Popen[bytes], rng: random.Random) -> str:
@@ -176,8 +176,8 @@ def disturbed(
             break
         if not struck or ("worker" in struck and scenario.replaces):
             return done, [f"it ended with {code}{f' after {struck}' if struck else ''}"]
-    said = (out.parent / f"{out.name}.log").read_text(errors="replace")
-    return done, [f"it said {noise!r}" for noise in NOISE if noise in said]
+    log = (out.parent / f"{out.name}.log").read_text(errors="replace")
+    return done, [f"it said {noise!r}" for noise in NOISE if noise in log]
 
 
 def main() -> None:
@@ -209,12 +209,14 @@ def main() -> None:
         name = names[number % len(names)] if given.kills < 20 else rng.choices(names, weights)[0]
         out = place / f"{name}-{number}"
         most = min(PER_ROUND, given.kills - killed)
-        own, faults = disturbed(known[name], out, rng.randint(1, most), seconds[name], rng, told)
+        signals, faults = disturbed(known[name], out, rng.randint(1, most), seconds[name], rng, told)
         if not faults and known[name].left(out) != calm[name]:
             faults = ["what it left is not what the calm one left"]
-        killed, wrong = killed + own, wrong + bool(faults)
-        print(f"{name}: {own} signals, {'; '.join(faults) + f': see {out}.log' if faults else 'equal'}", flush=True)
-    print(f"{killed} signals in all ({', '.join(f'{told[each]} {each}' for each in sorted(told))}): {wrong} wrong")
+        killed, wrong = killed + signals, wrong + bool(faults)
+        outcome = "; ".join(faults) + f": see {out}.log" if faults else "equal"
+        print(f"{name}: {signals} signals, {outcome}", flush=True)
+    by_signal = ", ".join(f"{count} {signal_name}" for signal_name, count in sorted(told.items()))
+    print(f"{killed} signals in all ({by_signal}): {wrong} wrong")
     sys.exit(wrong > 0)
 
 

@@ -48,11 +48,11 @@ def command(study: str, out: Path, engine: str, lanes: int) -> list[str]:
 
 def fingerprints(out: Path) -> dict[str, tuple[int, int, bytes]]:
     """Every finished run: which file it is, when it was written, and what it holds."""
-    found = {}
+    results = {}
     for path in out.glob("runs/*/seed-*/result.json"):
         stat = path.stat()
-        found[str(path.relative_to(out))] = (stat.st_ino, stat.st_mtime_ns, path.read_bytes())
-    return found
+        results[str(path.relative_to(out))] = (stat.st_ino, stat.st_mtime_ns, path.read_bytes())
+    return results
 
 
 def table(out: Path) -> list[dict[str, str]]:
@@ -63,13 +63,13 @@ def table(out: Path) -> list[dict[str, str]]:
 
 def journal(out: Path) -> list[dict[str, str]]:
     """The journal's lines; one that was cut short is passed over."""
-    found = []
+    entries = []
     for line in (out / "journal.jsonl").read_text(encoding="utf-8").splitlines():
         try:
-            found.append(json.loads(line))
+            entries.append(json.loads(line))
         except ValueError:
             continue
-    return found
+    return entries
 
 
 def check(out: Path, calm: Path, kills: int) -> str:
@@ -110,9 +110,9 @@ def disturbed(words: list[str], out: Path, kills: int, rng: random.Random, longe
             known = now
             print(f"kill {done}: {len(now)} runs finished", flush=True)
             continue
-        said = child.communicate()[1].decode()
+        output = child.communicate()[1].decode()
         if code:
-            raise SystemExit(f"the study ended with {code}: {said}")
+            raise SystemExit(f"the study ended with {code}: {output}")
         if any(fingerprints(out).get(name) != mark for name, mark in known.items()):
             raise SystemExit("a finished run was lost or written again")
         return done
@@ -120,8 +120,8 @@ def disturbed(words: list[str], out: Path, kills: int, rng: random.Random, longe
 
 def bereft(words: list[str], out: Path) -> str:
     """Run the study and kill the first worker that is seen at a run; a sentence about who took its place."""
-    with tempfile.TemporaryFile() as said:
-        child = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=said)
+    with tempfile.TemporaryFile() as log:
+        child = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=log)
         victim = None
         while child.poll() is None:
             lines = journal(out) if (out / "journal.jsonl").is_file() else []
@@ -132,9 +132,9 @@ def bereft(words: list[str], out: Path) -> str:
                 victim = fresh[-1]
                 os.kill(int(victim["process"]), signal.SIGKILL)
             time.sleep(0.02)
-        said.seek(0)
+        log.seek(0)
         if child.returncode:
-            raise SystemExit(f"the study ended with {child.returncode}: {said.read().decode()}")
+            raise SystemExit(f"the study ended with {child.returncode}: {log.read().decode()}")
     if victim is None:
         raise SystemExit("no worker was seen at a run, so none was killed")
     key = victim["key"]
@@ -156,9 +156,9 @@ def main() -> None:
     given = parser.parse_args()
     place = given.out or Path(tempfile.mkdtemp(prefix="kill-study-"))
     place.mkdir(parents=True, exist_ok=True)
-    own = place / "small.toml"
-    own.write_text(SMALL if given.small else STUDY, encoding="utf-8")
-    study = given.study or str(own)
+    default = place / "small.toml"
+    default.write_text(SMALL if given.small else STUDY, encoding="utf-8")
+    study = given.study or str(default)
     calm, rough = place / "calm", place / "rough"
     begun = time.monotonic()
     subprocess.run(command(study, calm, "local", given.workers), check=True, stdout=subprocess.DEVNULL)

@@ -45,11 +45,11 @@ def write(work, *steps, meta=META):
     return work / "checkpoints"
 
 
-def number(found):
-    thing = {"x": torch.zeros(64), "number": 0}
-    restore(thing, found)
-    assert thing["x"].tolist() == [float(thing["number"])] * 64
-    return thing["number"]
+def number(checkpoint):
+    holder = {"x": torch.zeros(64), "number": 0}
+    restore(holder, checkpoint)
+    assert holder["x"].tolist() == [float(holder["number"])] * 64
+    return holder["number"]
 
 
 def names(folder):
@@ -139,7 +139,7 @@ DAMAGE = {
     "a digit of the manifest changed": (
         lambda f: respelled(f / "manifest.json", '"rows": 24', '"rows": 25'),
         "its seal is broken"),
-    "nothing in the folder": (lambda f: [each.unlink() for each in list(f.iterdir())], "manifest.json is missing"),
+    "nothing in the folder": (lambda f: [path.unlink() for path in list(f.iterdir())], "manifest.json is missing"),
     "a file in the folder's place": (lambda f: (shutil.rmtree(f), f.write_text("x")), "it is not a folder"),
     # links and special files
     "tensors are another file": (lambda f: relink(f / "state.safetensors", "/etc/passwd"), "bytes"),
@@ -194,11 +194,11 @@ def test_damage_is_seen_told_and_passed_over(kind, tmp_path):
     spoil, sentence = DAMAGE[kind]
     folder = write(tmp_path / "work", 2, 3)
     spoil(folder / "step-00000003")
-    found = load_latest(tmp_path / "work", META)
-    assert number(found) == 2, "the one before is used"
-    assert found.warnings[0].startswith("The checkpoint 'step-00000003' cannot be used: ")
-    assert sentence in found.warnings[0]
-    assert found.warnings[1] == "Going on from 'step-00000002', the one before."
+    checkpoint = load_latest(tmp_path / "work", META)
+    assert number(checkpoint) == 2, "the one before is used"
+    assert checkpoint.warnings[0].startswith("The checkpoint 'step-00000003' cannot be used: ")
+    assert sentence in checkpoint.warnings[0]
+    assert checkpoint.warnings[1] == "Going on from 'step-00000002', the one before."
     shutil.rmtree(folder / "step-00000002")
     with pytest.raises(UsageError, match="--restart") as refused:
         load_latest(tmp_path / "work", META)
@@ -210,9 +210,9 @@ def test_a_run_goes_on_over_a_damaged_checkpoint_and_replaces_it(kind, tmp_path)
     folder = write(tmp_path / "work", 2, 3)
     DAMAGE[kind][0](folder / "step-00000003")
     save(tmp_path / "work", a_state(3), META, Position(0, 3, 24))
-    found = load_latest(tmp_path / "work", META)
-    assert number(found) == 3
-    assert found.warnings == ()
+    checkpoint = load_latest(tmp_path / "work", META)
+    assert number(checkpoint) == 3
+    assert checkpoint.warnings == ()
 
 
 def test_every_single_bit_counts(tmp_path):
@@ -267,9 +267,9 @@ def test_one_of_the_same_step_is_replaced_and_not_lost_on_the_way(tmp_path):
     work = tmp_path / "work"
     folder = write(work, 4)
     save(work, a_state(5), META, Position(1, 4, 32))
-    found = load_latest(work, META)
-    assert found.position == Position(1, 4, 32)
-    assert number(found) == 5
+    checkpoint = load_latest(work, META)
+    assert checkpoint.position == Position(1, 4, 32)
+    assert number(checkpoint) == 5
     assert names(folder) == ["step-00000004"]
     (folder / "step-00000004").rename(folder / ".step-00000004.999.0123abcd.old")
     (folder / ".step-00000004.999.0123abcd").mkdir()
@@ -296,9 +296,9 @@ def test_a_checkpoint_says_whose_it_is(tmp_path):
 
 def test_a_state_of_other_code_is_refused_by_its_place(tmp_path):
     write(tmp_path / "work", 4)
-    found = load_latest(tmp_path / "work", META)
+    checkpoint = load_latest(tmp_path / "work", META)
     with pytest.raises(UsageError, match=r"does not fit this version of the code: .* start anew with --restart"):
-        restore(torch.nn.Linear(1, 1), found)
+        restore(torch.nn.Linear(1, 1), checkpoint)
 
 
 def test_a_deleted_working_folder_is_not_made_again(tmp_path):
@@ -388,11 +388,11 @@ def test_a_writer_killed_at_any_moment_leaves_a_good_checkpoint(tmp_path):
         last = max([last, *map(int, writer.stdout.read().split())])
         writer.wait()
         writer.stdout.close()
-        found = load_latest(work, Meta({}, "data"))
-        thing = {"x": torch.zeros(1 << 16), "number": 0}
-        restore(thing, found)
-        assert thing["number"] in (last, last + 1)
-        assert (thing["x"] == thing["number"]).all()
+        checkpoint = load_latest(work, Meta({}, "data"))
+        holder = {"x": torch.zeros(1 << 16), "number": 0}
+        restore(holder, checkpoint)
+        assert holder["number"] in (last, last + 1)
+        assert (holder["x"] == holder["number"]).all()
         assert not [name for name in names(work / "checkpoints") if name.startswith(".")]
 
 
@@ -407,29 +407,29 @@ def test_a_run_through_the_files_goes_on_bit_for_bit(tmp_path, memory):
     for steps in (3, 4, 5):
         part = Driver(memory, data, **options)
         meta = Meta(part.run.experiment.describe(), data.checksum)
-        found = load_latest(work, meta)
-        assert (found.position.step if found else 0) == done
-        if found:
-            restore(part.roots, found, part.external_tensors)
+        checkpoint = load_latest(work, meta)
+        assert (checkpoint.position.step if checkpoint else 0) == done
+        if checkpoint:
+            restore(part.roots, checkpoint, part.external_tensors)
         part.go(steps)
         done += steps
         save(work, part.capture(), meta, Position(part.run.progress.task, done, part.run.progress.rows))
     last = Driver(memory, data, **options)
     restore(last.roots, load_latest(work, meta), last.external_tensors)
     last.go()
-    for each in (straight, last):
-        each.run.timer.seconds.clear()
+    for state in (straight, last):
+        state.run.timer.seconds.clear()
     assert equal_states(straight.capture(), last.capture()) == []
 
 
 def test_an_empty_state_and_odd_names_are_files_like_others(tmp_path):
     tmp_path.joinpath("w").mkdir()
-    for step, thing in enumerate(({}, {"ä b/..\n": torch.zeros(0, 3), "__metadata__": torch.ones(()), "": 1})):
-        save(tmp_path / "w", state_tree(thing), META, Position(0, step, 0))
-        new, found = {}, load_latest(tmp_path / "w", META)
-        assert found.position.step == step
-        restore(new, found)
-        assert list(new) == list(thing)
+    for step, content in enumerate(({}, {"ä b/..\n": torch.zeros(0, 3), "__metadata__": torch.ones(()), "": 1})):
+        save(tmp_path / "w", state_tree(content), META, Position(0, step, 0))
+        new, checkpoint = {}, load_latest(tmp_path / "w", META)
+        assert checkpoint.position.step == step
+        restore(new, checkpoint)
+        assert list(new) == list(content)
 
 
 def test_names_and_places():

@@ -64,11 +64,11 @@ def start(tmp_path):
 
 
 def test_a_second_process_is_told_who_is_there(start, tmp_path):
-    first, said = start()
-    assert said == "held"
-    _, said = start()
-    assert f"is in use by process {first.pid} on '" in said
-    assert "since 20" in said
+    first, answer = start()
+    assert answer == "held"
+    _, answer = start()
+    assert f"is in use by process {first.pid} on '" in answer
+    assert "since 20" in answer
     with pytest.raises(UsageError, match=str(first.pid)), hold(tmp_path / "work"):
         pass
     first.stdin.write("\n")
@@ -97,20 +97,20 @@ def test_a_command_that_is_given_twice_says_so_in_one_line(start, tmp_path, monk
 def test_runs_that_another_process_took_meanwhile_are_one_sentence(tmp_path):
     """Two commands that start in the same second: workers find out, each by itself."""
     jobs = [job_of(replace(SMALL, seed=seed), tmp_path / str(seed)) for seed in range(3)]
-    said = "'work' is in use by process 5 on 'here' since then. Wait for it, end it, or give another --out."
+    sentence = "'work' is in use by process 5 on 'here' since then. Wait for it, end it, or give another --out."
     screen = Console(file=io.StringIO(), width=200)
     with Board(screen, 3) as board:
-        board.taken(jobs[0], said)
+        board.taken(jobs[0], sentence)
         assert screen.file.getvalue() == ""
         board.failed(jobs[1], "the camera is in use by pid 7")
         assert board.failures == 2
     assert "the camera" in screen.file.getvalue()
-    every = {job.key: said for job in jobs}
+    every = {job.key: sentence for job in jobs}
     taken = run_command._failures(jobs, Summary(failed=every, taken=set(every)))
-    assert taken == f"Another process is at 3 of these 3 runs. The first: {said}"
-    some = run_command._failures(jobs, Summary(failed={jobs[0].key: said}, taken={jobs[0].key}))
-    assert some.startswith("Another process is at 1 of these 3 runs, the others are kept. ")
-    mixed = run_command._failures(jobs, Summary(failed={jobs[0].key: said, jobs[1].key: "no"}, taken={jobs[0].key}))
+    assert taken == f"Another process is at 3 of these 3 runs. The first: {sentence}"
+    told = run_command._failures(jobs, Summary(failed={jobs[0].key: sentence}, taken={jobs[0].key}))
+    assert told.startswith("Another process is at 1 of these 3 runs, the others are kept. ")
+    mixed = run_command._failures(jobs, Summary(failed={jobs[0].key: sentence, jobs[1].key: "no"}, taken={jobs[0].key}))
     assert mixed.startswith("2 of 3 runs failed, the others are kept: ")
 
 
@@ -121,8 +121,8 @@ def test_a_dead_owner_is_replaced_at_once(start, tmp_path, how):
     first.wait(30)
     with hold(tmp_path / "work") as held:
         if how == signal.SIGKILL:
-            said = rf"Taking over from process {first.pid} on '.+' since 20.+, which is no more\."
-            assert re.fullmatch(said, held.takeover)
+            line = rf"Taking over from process {first.pid} on '.+' since 20.+, which is no more\."
+            assert re.fullmatch(line, held.takeover)
         assert read_owner(tmp_path / "work").startswith(f"process {os.getpid()} on ")
 
 
@@ -142,9 +142,9 @@ def test_of_many_that_start_at_once_one_gets_it(tmp_path):
     command, pipe = [sys.executable, "-c", HOLDER, str(tmp_path / "work")], subprocess.PIPE
     processes = [subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) for _ in range(4)]
     try:
-        said = [process.stdout.readline().strip() for process in processes]
-        assert sum(line == "held" for line in said) == 1
-        assert sum("is in use by" in line for line in said) == 3
+        answers = [process.stdout.readline().strip() for process in processes]
+        assert sum(line == "held" for line in answers) == 1
+        assert sum("is in use by" in line for line in answers) == 3
     finally:
         for process in processes:
             process.kill()
@@ -250,12 +250,12 @@ def test_an_owner_who_is_clearing_up_is_waited_for_or_named(tmp_path):
                     faults.append(str(error))
 
     threads = [threading.Thread(target=come_and_go) for _ in range(4)]
-    for each in threads:
-        each.start()
+    for thread in threads:
+        thread.start()
     time.sleep(1.5)
     over.set()
-    for each in threads:
-        each.join()
+    for thread in threads:
+        thread.join()
     assert faults == []
     assert not work.exists()
 

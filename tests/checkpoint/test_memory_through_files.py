@@ -46,8 +46,8 @@ class Answers:
         return rows["image"].float(), rows["image"].float().mean(1) / 100
 
     def gradients(self, rows, *, of="head", then=None):
-        found = rows["image"].float() - rows["label"].float()[:, None]
-        return found if then is None else then(found)
+        noise = rows["image"].float() - rows["label"].float()[:, None]
+        return noise if then is None else then(noise)
 
     def class_weights(self):
         return torch.eye(TASKS * PER_TASK, 8)
@@ -68,8 +68,8 @@ class Bench:
             pool_rng = torch.Generator().manual_seed(8)
             pool = ClassReservoirPool(3, FIELDS[:4], rng=pool_rng, compartments=PER_TASK) if bounded else None
             chooser = PrototypeSelector(1, distance=L2(), dac=None)
-            own = torch.Generator().manual_seed(9)
-            memory = DualBuffer(memory, chooser, pool, FixedQuota(1), rng=own, timer=Timer(), in_place=True)
+            dual_rng = torch.Generator().manual_seed(9)
+            memory = DualBuffer(memory, chooser, pool, FixedQuota(1), rng=dual_rng, timer=Timer(), in_place=True)
         self.roots = {"memory": memory, "rng": rng, "place": {"task": 0, "row": 0, "begun": False}}
         self.seen = []
 
@@ -117,14 +117,14 @@ class Bench:
 def through_files(bench, kind, capacity, folder, step):
     save(folder, state_tree(bench.roots), META, Position(0, step, 0))
     fresh = Bench(kind, capacity)
-    found = load_latest(folder, META)
-    assert found.position.step == step
-    restore(fresh.roots, found)
+    checkpoint = load_latest(folder, META)
+    assert checkpoint.position.step == step
+    restore(fresh.roots, checkpoint)
     fresh.seen = bench.seen
     return fresh
 
 
-KINDS = [*POLICIES, *(f"dual {each}" for each in POLICIES), "bounded reservoir", "bounded purity"]
+KINDS = [*POLICIES, *(f"dual {policy}" for policy in POLICIES), "bounded reservoir", "bounded purity"]
 DEEDS = st.sampled_from(["add", "add", "add", "sample", "pin", "end task"])
 ACTIONS = st.tuples(DEEDS, st.integers(0, 9), st.booleans())
 

@@ -125,8 +125,8 @@ def test_what_is_one_stays_one():
     assert new.names["a"].equal(shared)
     assert new.also is fresh is new.names["c"][0]
     assert fresh.weight.tolist() == [1, 1]
-    found = moved({"early": inner, "late": inner}, {"early": None, "late": fresh})
-    assert found["early"] is found["late"] is fresh, "found by the way on which the fresh object has it"
+    moved_tree = moved({"early": inner, "late": inner}, {"early": None, "late": fresh})
+    assert moved_tree["early"] is moved_tree["late"] is fresh, "found by the way on which the fresh object has it"
     with pytest.raises(StateError, match="not one of this package"):
         moved(old, Holder(MLP((4,), 3)))
 
@@ -205,7 +205,7 @@ def test_generators_go_on_where_they_were():
     new = moved(old, {"a": fresh, "lazy": {}})
     assert new["a"] is fresh
     for name in ("a", "lazy"):
-        one, other = (each[name] if name == "a" else each[name]["draw 1"] for each in (old, new))
+        one, other = (tree[name] if name == "a" else tree[name]["draw 1"] for tree in (old, new))
         assert torch.randn(7, generator=one).equal(torch.randn(7, generator=other))
 
 
@@ -215,7 +215,7 @@ def test_generators_go_on_where_they_were():
         lambda weights: torch.optim.SGD(weights, lr=0.1, momentum=0.9, nesterov=True, fused=True),
         lambda weights: torch.optim.Adam(weights, lr=0.1, amsgrad=True),
         lambda weights: torch.optim.AdamW(weights, lr=torch.tensor(0.1)),
-        lambda weights: torch.optim.RMSprop([{"params": [each], "lr": 0.01} for each in weights], momentum=0.5),
+        lambda weights: torch.optim.RMSprop([{"params": [weight], "lr": 0.01} for weight in weights], momentum=0.5),
     ],
 )
 def test_optimizers_go_on_where_they_were(make):
@@ -237,7 +237,7 @@ def test_optimizers_go_on_where_they_were(make):
     other["optimiser"].param_groups[0]["weight_decay"] = 7.0
     new = moved(half, other)
     parameters = list(new["net"].parameters())
-    assert [each for group in new["optimiser"].param_groups for each in group["params"]][0] is parameters[0]
+    assert [parameter for group in new["optimiser"].param_groups for parameter in group["params"]][0] is parameters[0]
     assert equal_states(state_tree(straight), state_tree(train(new, 3))) == []
 
 
@@ -248,8 +248,8 @@ def test_a_network_that_the_fresh_object_lacks_is_built_like_its_net():
     assert new.teacher is not new.net
     assert not new.teacher.training
     assert new.net.training
-    assert not any(each.requires_grad for each in new.teacher.parameters())
-    assert all(each.requires_grad for each in new.net.parameters())
+    assert not any(parameter.requires_grad for parameter in new.teacher.parameters())
+    assert all(parameter.requires_grad for parameter in new.net.parameters())
     x = torch.rand(2, 4)
     assert new.teacher(x).equal(old.teacher(x))
 
@@ -264,7 +264,7 @@ def test_buffers_and_modes_of_every_module_come_back():
     new = moved({"net": old}, {"net": build()})["net"]
     assert new[1].num_batches_tracked.item() == 1
     assert new[1].running_mean.equal(old[1].running_mean)
-    assert [each.training for each in new] == [True, False, True]
+    assert [module.training for module in new] == [True, False, True]
 
 
 def test_clocks_keep_seconds_and_forget_the_time_of_day():
@@ -288,17 +288,17 @@ def test_cycles_come_back():
 
 
 @pytest.mark.parametrize(
-    "thing",
+    "value",
     [
         {1, 2}, deque([1]), b"bytes", Pair(1, 2), Slotted(1), Counts(a=1),
         object(), 1j, iter([1]), torch.ones(2).to_sparse(), torch.ones(2, device="meta"),
         {torch.ones(1): 1}, (torch.ones(1, requires_grad=True) * 2),
     ],
-    ids=lambda thing: type(thing).__name__,
+    ids=lambda value: type(value).__name__,
 )  # fmt: skip
-def test_what_is_unknown_is_refused_by_its_place(thing):
+def test_what_is_unknown_is_refused_by_its_place(value):
     with pytest.raises(StateError, match=r"method\.queue\[0\]"):
-        state_tree({"method": {"queue": [thing]}})
+        state_tree({"method": {"queue": [value]}})
 
 
 def test_code_is_not_stored_and_must_be_the_same():

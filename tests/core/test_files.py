@@ -90,9 +90,9 @@ def recorded(tmp_path):
             recorder.begin()
             action(place)
             recorder.keep()
-        found = sorted(kept.iterdir())
-        assert len(found) > 10
-        return found
+        copies = sorted(kept.iterdir())
+        assert len(copies) > 10
+        return copies
 
     return place, record
 
@@ -119,7 +119,7 @@ def test_a_folder_is_the_old_one_or_the_new_one_after_every_operation(recorded):
         remove_stale(copy / "run")  # what whoever holds the lock does first
         seen.add(tuple((path.name, path.read_bytes()) for path in sorted((copy / "run").iterdir())))
         assert [path.name for path in copy.iterdir()] == ["run"]
-    assert seen == {(("a", each), ("b", each)) for each in (b"old", b"new")}
+    assert seen == {(("a", content), ("b", content)) for content in (b"old", b"new")}
 
 
 def test_what_is_left_of_a_name_with_a_dot_is_not_taken_for_that_of_its_beginning(tmp_path):
@@ -165,10 +165,10 @@ def test_a_checkpoint_is_there_after_every_operation(recorded):
         store(place, step)
     seen = set()
     for copy in record(lambda folder: store(folder, 3)):
-        thing = {"x": torch.zeros(64), "number": 0}
-        restore(thing, load_latest(copy, meta))
-        assert (thing["x"] == thing["number"]).all()
-        seen.add(thing["number"])
+        holder = {"x": torch.zeros(64), "number": 0}
+        restore(holder, load_latest(copy, meta))
+        assert (holder["x"] == holder["number"]).all()
+        seen.add(holder["number"])
     assert seen == {2, 3}
 
 

@@ -36,9 +36,9 @@ OBEYED = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e\ud800]")
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_no_sentence_commands_a_terminal(text):
-    said = str(UsageError(f"There is no '{text}'."))
-    assert said.isprintable()
-    assert "[" not in text or "[" in said
+    sentence = str(UsageError(f"There is no '{text}'."))
+    assert sentence.isprintable()
+    assert "[" not in text or "[" in sentence
     assert len(str(UsageError("a" * 10**6))) <= 10_000
 
 

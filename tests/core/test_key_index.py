@@ -50,19 +50,19 @@ def test_a_store_that_remembers_its_keys_has_the_bits_of_one_that_looks_at_all(c
         0,
     )
     for kind, amount in calls:
-        key, own = torch.rand(amount, dtype=torch.float64, generator=rng), rows(start, amount)
+        key, offered = torch.rand(amount, dtype=torch.float64, generator=rng), rows(start, amount)
         other = torch.rand(capacity, dtype=torch.float64, generator=rng)
         start += amount
-        for each in (quick, slow):
-            free = each.key < 1
+        for instance in (quick, slow):
+            free = instance.key < 1
             if kind == "o":
-                each.insert(own, key)
+                instance.insert(offered, key)
             elif kind == "p" and amount <= int(free.sum()):
-                each.pin(own)
+                instance.pin(offered)
             elif kind == "k":  # someone else writes keys
-                each.key.copy_(each.key.where(~free, other))
+                instance.key.copy_(instance.key.where(~free, other))
             elif kind == "c" and amount == 0:
-                each.clear()
+                instance.clear()
         assert quick.key.equal(slow.key)
         assert all(column.equal(slow.columns[name]) for name, column in quick.columns.items())
 
@@ -87,7 +87,9 @@ def through_a_checkpoint(memory):
 
 
 @pytest.mark.usefixtures("few_at_hand")
-@pytest.mark.parametrize("way", [copy.deepcopy, lambda each: pickle.loads(pickle.dumps(each)), through_a_checkpoint])
+@pytest.mark.parametrize(
+    "way", [copy.deepcopy, lambda memory: pickle.loads(pickle.dumps(memory)), through_a_checkpoint]
+)
 def test_a_large_memory_goes_on_as_it_would_have(way):
     memory, rng = ReservoirMemory(60, FIELDS), torch.Generator().manual_seed(1)
     for start in range(0, 400, 5):
@@ -98,10 +100,12 @@ def test_a_large_memory_goes_on_as_it_would_have(way):
             twin, other = way(memory), torch.Generator()
             other.set_state(rng.get_state())
             for at in range(500, 600, 5):
-                for each, draw in ((memory, rng), (twin, other)):
-                    each.see(rows(at, 5), rng=draw)
+                for instance, draw in ((memory, rng), (twin, other)):
+                    instance.see(rows(at, 5), rng=draw)
                 drawn = [
-                    each.sample(4, part=p, rng=g) for each, g in ((memory, rng), (twin, other)) for p in MemoryPart
+                    instance.sample(4, part=p, rng=g)
+                    for instance, g in ((memory, rng), (twin, other))
+                    for p in MemoryPart
                 ]
                 assert all(drawn[i]["uid"].equal(drawn[i + 3]["uid"]) for i in range(3))
             assert memory.store.key.equal(twin.store.key)

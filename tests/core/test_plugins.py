@@ -124,7 +124,7 @@ def test_a_class_is_named_by_its_module_and_the_same_class_by_its_name():
 
 def test_an_object_has_a_name_in_its_process_only():
     first, second = Scaled(2.0), Scaled(3.0)
-    memories = [ODEDM(selection=Prototypes(each)) for each in (first, second, first)]
+    memories = [ODEDM(selection=Prototypes(distance)) for distance in (first, second, first)]
     names = [memory.flat()["distance"] for memory in memories]
     assert names == ["test_plugins.Scaled@1", "test_plugins.Scaled@2", "test_plugins.Scaled@1"]
     assert Prototypes(MMD).distance == odedm.MMD()
@@ -172,17 +172,17 @@ def test_what_is_registered_by_value_stays():
 def test_an_objects_numbers_are_those_of_the_run():
     """Distances that rank alike choose alike, whoever wrote them; and the result says what it was made with."""
     plans = {name: ODEDM(30, k=2, selection=Prototypes(name, dac=None)) for name in ("l2", Scaled(3.0))}
-    theirs, own = (odedm.train("blobs", method="er", memory=each, batch=16) for each in plans.values())
-    assert theirs.memory.rows()["index"].equal(own.memory.rows()["index"])
-    said = {"title": "Scaled", "from": None, "again": False, "code": source_hash(Scaled)}
-    assert own.result.provenance["plugins"] == {"memory.distance": said}
-    assert own.result.not_importable() == ["Scaled"]
+    theirs, ours = (odedm.train("blobs", method="er", memory=memory, batch=16) for memory in plans.values())
+    assert theirs.memory.rows()["index"].equal(ours.memory.rows()["index"])
+    origin = {"title": "Scaled", "from": None, "again": False, "code": source_hash(Scaled)}
+    assert ours.result.provenance["plugins"] == {"memory.distance": origin}
+    assert ours.result.not_importable() == ["Scaled"]
     assert "plugins" not in theirs.result.provenance
 
 
 def test_jobs_of_objects_run_in_this_process_or_not_at_all(tmp_path):
     plan = replace(SMALL, memory=ODEDM(20, k=1, selection=Prototypes(Scaled())))
-    planned = plan_jobs([plan, plan.with_seed(1)], lambda each: tmp_path / str(each.seed))
+    planned = plan_jobs([plan, plan.with_seed(1)], lambda experiment: tmp_path / str(experiment.seed))
     assert isinstance(open_backend(planned.jobs, ExecutionConfig(), planned.data), InProcessBackend)
     for execution in (ExecutionConfig(workers=2), ExecutionConfig(backend="ray")):
         with pytest.raises(UsageError, match="known to this process alone"):
@@ -304,18 +304,18 @@ def test_a_study_with_a_class_of_ones_own_is_read_back():
         f"method = {json.dumps(Experiment(method=Own).method)}\n[options.'test_plugins.Own']\nlr = [0.1, 0.2]\n"
     )
     assert parse(plan.to_toml()).experiments() == plan.experiments()
-    assert {each.options["lr"] for each in plan.experiments()} == {0.1, 0.2}
+    assert {experiment.options["lr"] for experiment in plan.experiments()} == {0.1, 0.2}
 
 
 @pytest.mark.parametrize(
-    ("table", "shelf", "name", "own"),
+    ("table", "shelf", "name", "options"),
     [
         ("options", METHODS, "er", {"lr": (0.1, 0.2)}),
         ("retrieval_options", RETRIEVALS, "mir", {"candidates": (20, 30)}),
         ("policy_options", POLICIES, "purity", {"alpha": (0.1, 0.2)}),
     ],
 )
-def test_a_study_keeps_options_of_names_with_dots(table, shelf, name, own, monkeypatch):
+def test_a_study_keeps_options_of_names_with_dots(table, shelf, name, options, monkeypatch):
     monkeypatch.setitem(shelf, "my.own", shelf[name])
-    study = Study("mine", (Grid(**{table: {"my.own": own}}),))
+    study = Study("mine", (Grid(**{table: {"my.own": options}}),))
     assert parse(study.to_toml()) == study

@@ -29,16 +29,16 @@ class Graph:
 @pytest.fixture
 def calls(monkeypatch):
     """Every call of the function, and "recorded" where it was recorded."""
-    found = []
+    results = []
 
     def record(work, _pool):
-        found.append("recorded")
+        results.append("recorded")
         return Graph(work), None
 
     monkeypatch.setattr(recording, "record", record)
     monkeypatch.setattr(recording, "on_gpu", lambda _: True)
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: "pool")
-    return found
+    return results
 
 
 def scaled(calls):

@@ -19,12 +19,12 @@ def things(outcome):
     learner.partial_fit(data.image[:40], data.label[:40])
     memory.add(data.image, data.label)
     stream = odedm.split(data)
-    many = odedm.Outcomes([outcome] * 12)
+    outcomes = odedm.Outcomes([outcome] * 12)
     plans = Experiment(), run.experiment, ODEDM.paper(200), Native(20)
     return [
         outcome,
         outcome.result,
-        many,
+        outcomes,
         data,
         stream,
         stream.tasks[0],
@@ -37,7 +37,7 @@ def things(outcome):
 
 
 def test_everything_fits_in_a_line_or_two_without_tensors(outcome):
-    shown = [repr(each) for each in things(outcome)]
+    shown = [repr(obj) for obj in things(outcome)]
     assert [text for text in shown if "tensor" in text or "\n" in text or " at 0x" in text] == []
     assert max(map(len, shown)) < 450
     assert "ER · reservoir · λ=20 on 'blobs', seed 0: ACC_5" in shown[0]
@@ -73,8 +73,8 @@ def test_names_of_anyone_stay_text(outcome):
     plan = {**outcome.result.experiment, "data": NASTY, "method": NASTY, "seed": NASTY}
     plan["memory"] = {"name": "native", "policy": NASTY, "capacity": NASTY}
     result = replace(outcome.result, experiment=plan)
-    for each in (result, replace(outcome, result=result), odedm.Outcomes([replace(outcome, result=result)] * 2)):
-        page, line = each._repr_html_(), repr(each)
+    for obj in (result, replace(outcome, result=result), odedm.Outcomes([replace(outcome, result=result)] * 2)):
+        page, line = obj._repr_html_(), repr(obj)
         assert page.startswith("<table><caption>")
         assert "&lt;script&gt;" in page
         for text in (page, line):

@@ -84,7 +84,7 @@ def test_a_file_that_is_edited_later_leaves_the_hash_of_what_was_imported(mine, 
 def test_an_object_has_the_hash_of_the_module_that_made_it(mine):
     def both(code):
         module = mine(code)
-        return [source_hash(thing, module.__name__) for thing in (module.net, module.third)]
+        return [source_hash(obj, module.__name__) for obj in (module.net, module.third)]
 
     first = both(CODE)
     assert None not in first

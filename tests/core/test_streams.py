@@ -20,20 +20,20 @@ class Told:
 
 @pytest.fixture
 def asked(monkeypatch):
-    found = []
-    outer, inner = (Told(name, found) for name in ("outer", "inner"))
+    calls = []
+    outer, inner = (Told(name, calls) for name in ("outer", "inner"))
 
     @contextmanager
     def on(stream):
-        found.append(f"on {stream.name}")
+        calls.append(f"on {stream.name}")
         yield
-        found.append("on outer")
+        calls.append("on outer")
 
     monkeypatch.setattr(torch.cuda, "current_stream", lambda _: outer)
     monkeypatch.setattr(torch.cuda, "stream", on)
     monkeypatch.setattr(streams, "_take_stream", lambda _: inner)
     monkeypatch.setattr(streams, "_sides", {})
-    return found
+    return calls
 
 
 def test_work_aside_waits_for_what_was_asked_and_is_waited_for_when_it_is_joined(asked):

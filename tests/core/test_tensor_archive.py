@@ -64,15 +64,17 @@ def test_a_large_file_takes_no_second_copy_in_memory(tmp_path):
     assert grown < 64 << 10, f"{grown >> 10} MiB"
 
 
-@pytest.mark.parametrize("said", ["IoError(Os { code: 28 }): No space left on device (os error 28)", "Broken header"])
-def test_a_write_that_fails_is_an_error_of_the_system(tmp_path, monkeypatch, said):
+@pytest.mark.parametrize(
+    "message", ["IoError(Os { code: 28 }): No space left on device (os error 28)", "Broken header"]
+)
+def test_a_write_that_fails_is_an_error_of_the_system(tmp_path, monkeypatch, message):
     def fail(*_):
-        raise tensor_archive.SafetensorError(said)
+        raise tensor_archive.SafetensorError(message)
 
     monkeypatch.setattr(tensor_archive, "save_file", fail)
     with pytest.raises(OSError, match=r"No space left|Broken header") as caught:
         save_tensors(tmp_path / "other", {"x": torch.ones(2)})
-    assert caught.value.errno == (errno.ENOSPC if "28" in said else errno.EIO)
+    assert caught.value.errno == (errno.ENOSPC if "28" in message else errno.EIO)
     with pytest.raises((OSError, ValueError)):
         write_archive(tmp_path / "file", HEAD, {"x": torch.ones(2)})
     assert not (tmp_path / "file").exists()

@@ -74,7 +74,7 @@ def get(server, tmp_path, known=KNOWN, on_progress=lambda *_: None):
 
 
 def left(tmp_path):
-    return sorted(each.name for each in tmp_path.iterdir())
+    return sorted(path.name for path in tmp_path.iterdir())
 
 
 def test_a_file_arrives_whole_and_progress_is_told(server, tmp_path):

@@ -246,11 +246,11 @@ def test_vectors_and_class_names_from_arrays(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("shape", "said"), [((10, 4), "vectors of 4 numbers"), ((10, 6, 5), "rows of shape (1, 6, 5)")]
+    ("shape", "message"), [((10, 4), "vectors of 4 numbers"), ((10, 6, 5), "rows of shape (1, 6, 5)")]
 )
-def test_a_size_that_arrays_cannot_have_is_refused(tmp_path, shape, said):
+def test_a_size_that_arrays_cannot_have_is_refused(tmp_path, shape, message):
     np.savez(tmp_path / "v.npz", x=np.zeros(shape, np.uint8), y=[0, 1] * 5)
-    with pytest.raises(UsageError, match=re.escape(f"has {said}, which stay as they are; 8 was given")):
+    with pytest.raises(UsageError, match=re.escape(f"has {message}, which stay as they are; 8 was given")):
         read(tmp_path / "v.npz", size=8)
     np.savez(tmp_path / "v.npz", x=np.zeros((10, 8, 8), np.uint8), y=[0, 1] * 5)
     assert read(tmp_path / "v.npz", size=8).image.shape[1:] == (1, 8, 8)

@@ -64,8 +64,8 @@ def encrypted(tmp):
     path = zipped(tmp / "a.zip", PETS)
     content = bytearray(path.read_bytes())
     for mark, offset in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
-        for found in re.finditer(re.escape(mark), bytes(content)):
-            content[found.start() + offset] |= 1
+        for match in re.finditer(re.escape(mark), bytes(content)):
+            content[match.start() + offset] |= 1
     path.write_bytes(content)
     return path
 
@@ -135,7 +135,7 @@ def odd_array(descr, shape, name="y", content=bytes(400), header=None):
     def make(tmp):
         file = io.BytesIO()
         np.lib.format.write_array_header_1_0(file, {"descr": descr, "fortran_order": False, "shape": shape})
-        np.savez(tmp / "a.npz", **{each: array for each, array in (("x", X), ("y", Y)) if each != name})
+        np.savez(tmp / "a.npz", **{key: array for key, array in (("x", X), ("y", Y)) if key != name})
         with zipfile.ZipFile(tmp / "a.npz", "a") as archive:
             archive.writestr(f"./{name}.npy", header or file.getvalue() + content)
         return tmp / "a.npz"
@@ -401,9 +401,9 @@ def test_a_folder_that_changes_while_it_is_read(tmp_path, monkeypatch):
     real = formats.read
 
     def late(*args, **options):
-        found = real(*args, **options)
+        contents = real(*args, **options)
         (path / "train" / "bee" / "1.png").unlink()
-        return found
+        return contents
 
     monkeypatch.setattr(formats, "read", late)
     with pytest.raises(UsageError, match="'train/bee/1.png' cannot be read: 1.png is missing"):

@@ -65,7 +65,11 @@ def commands(command, above=()):
         for name, below in command.commands.items():
             yield from commands(below, (*above, name))
     else:
-        yield list(above), [each for own in command.params for each in (*own.opts, *own.secondary_opts)] + ["--help"]
+        yield (
+            list(above),
+            [option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)]
+            + ["--help"],
+        )
 
 
 def lines() -> st.SearchStrategy[bytes]:
@@ -75,8 +79,8 @@ def lines() -> st.SearchStrategy[bytes]:
 
     def of(command):
         words, options = command
-        option = st.sampled_from([each for each in options if each.startswith("-") and each not in SPARED])
-        part = st.one_of(st.tuples(option, value), st.tuples(option, path), option.map(lambda each: (each,)))
+        option = st.sampled_from([option for option in options if option.startswith("-") and option not in SPARED])
+        part = st.one_of(st.tuples(option, value), st.tuples(option, path), option.map(lambda name: (name,)))
         first = st.lists(st.one_of(path, value), max_size=2)
         parts = st.tuples(first, st.lists(part, max_size=3), st.lists(value, max_size=1))
         return parts.map(lambda it: json.dumps([*words, *it[0], *chain(*it[1]), *it[2]]).encode())
@@ -106,8 +110,10 @@ def call(path):
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
     assert done.exit_code in (0, 1, 2), done.exit_code
-    said = done.output.replace("\n", "")
-    assert said.isprintable() or "--help" in words, f"it prints {[each for each in said if not each.isprintable()][:5]}"
+    output = done.output.replace("\n", "")
+    assert output.isprintable() or "--help" in words, (
+        f"it prints {[letter for letter in output if not letter.isprintable()][:5]}"
+    )
 
 
 FUZZERS = {"commands": Fuzzer(lines(), call, share=12)}

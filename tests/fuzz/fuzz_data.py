@@ -40,10 +40,10 @@ def read_all(path):
     with tempfile.TemporaryDirectory() as scratch:
         before = set(path.parent.iterdir())
         try:
-            found = formats.read(path, Path(scratch))
-            if isinstance(found, LabelledPictures):
-                for name in found.train.names:
-                    read_picture(found.folder.path / name, name)
+            contents = formats.read(path, Path(scratch))
+            if isinstance(contents, LabelledPictures):
+                for name in contents.train.names:
+                    read_picture(contents.folder.path / name, name)
         finally:
             if set(path.parent.iterdir()) != before or set(Path(scratch).iterdir()) - {Path(scratch) / "unpacked"}:
                 raise AssertionError("files were written outside of the folder for them")

@@ -119,8 +119,8 @@ def read_result(path):
     assert verify(path.parent)
     result = Result.load(path)
     screen = PlainConsole(file=io.StringIO(), width=100)
-    found = compare(result, Result.from_dict(PLANS["er-odedm"]))
-    for write in (found.to_dict, found.verdict, result.to_dict):
+    difference = compare(result, Result.from_dict(PLANS["er-odedm"]))
+    for write in (difference.to_dict, difference.verdict, result.to_dict):
         write()
     print_run(result, screen)
     print_table(gather([path.parent, OLD / "fdr-native"]), screen)
@@ -200,18 +200,18 @@ def read_checkpoint(path):
     name, run = head.split()[-1].decode(), path.parent / "run"
     folder = working_folder(run) / "checkpoints" / "step-00000005"
     folder.mkdir(parents=True)
-    for each, own in (a_checkpoint() | {name: content}).items():
-        (folder / each).write_bytes(own)
+    for file, written in (a_checkpoint() | {name: content}).items():
+        (folder / file).write_bytes(written)
     if head.startswith(RESEALED):
         sealed_again(folder, relist=name != MANIFEST)
     for look in (latest_manifest, lambda work: unfinished_runs([run])):
         with suppress(UsageError):
             look(working_folder(run))
-    found = load_latest(working_folder(run), META)
+    checkpoint = load_latest(working_folder(run), META)
     if head.startswith(KEPT) and name != MANIFEST:
         assert content == a_checkpoint()[name], "a changed file was believed"
     driver = fresh()
-    restore(driver.roots, found, driver.external_tensors)
+    restore(driver.roots, checkpoint, driver.external_tensors)
 
 
 def sealed_again(folder, *, relist):

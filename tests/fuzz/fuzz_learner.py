@@ -27,7 +27,7 @@ def state_of(method, memory, **settings):
 
 def content(state):
     plain = json.dumps(state["head"])
-    tensors = {name: each.contiguous() for name, each in state["tensors"].items()}
+    tensors = {name: tensor.contiguous() for name, tensor in state["tensors"].items()}
     return save(tensors, {"odedm": plain, "checksum": archive_checksum(plain, tensors)})
 
 
@@ -38,7 +38,7 @@ def changed(number, plain, fill):
 def changed_state(state, plain, fill):
     """A state with some plain values, at any depth, and some tensors' entries replaced."""
     head = altered(state["head"], plain)
-    tensors = {name: each.clone() for name, each in state["tensors"].items()}
+    tensors = {name: tensor.clone() for name, tensor in state["tensors"].items()}
     for which, at, value in fill:
         column = list(tensors.values())[which % len(tensors)].view(-1)
         if len(column):

@@ -36,7 +36,7 @@ def changed(number, plain, fill):
     """A state with some plain values and some tensors' entries replaced, at any depth."""
     state = STATES[number]
     new = altered({name: state[name] for name in PLAIN}, plain)
-    tensors = {name: each.clone() for name, each in state["tensors"].items()}
+    tensors = {name: tensor.clone() for name, tensor in state["tensors"].items()}
     for which, at, value in fill:
         column = list(tensors.values())[which % len(tensors)].view(-1)
         if len(column):

@@ -29,7 +29,7 @@ def state_of(method, memory):
 
 
 def as_file(state):
-    head, tensors = json.dumps(state["head"]), {name: each.contiguous() for name, each in state["tensors"].items()}
+    head, tensors = json.dumps(state["head"]), {name: tensor.contiguous() for name, tensor in state["tensors"].items()}
     return save(tensors, {"odedm": head, "checksum": archive_checksum(head, tensors)})
 
 

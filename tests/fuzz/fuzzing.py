@@ -151,10 +151,10 @@ def _changed(base: bytes, changes) -> bytes:
 
 def all_fuzzers() -> dict[str, Fuzzer]:
     """Every fuzzer of the modules beside this one."""
-    found: dict[str, Fuzzer] = {}
+    fuzzers: dict[str, Fuzzer] = {}
     for path in sorted(HERE.glob("fuzz_*.py")):
-        found |= importlib.import_module(path.stem).FUZZERS
-    return found
+        fuzzers |= importlib.import_module(path.stem).FUZZERS
+    return fuzzers
 
 
 def main(minutes: float, names: list[str]) -> int:

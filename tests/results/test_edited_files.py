@@ -157,8 +157,8 @@ class TestNamesThatAreNotRegistered:
             plain = put(whole, ("experiment", *place), name)
             (tmp_path / "run" / "result.json").write_text(json.dumps(plain))
             odedm("runs", "show", tmp_path / "run")  # a name is text to look at
-            said = odedm("run", "--from", tmp_path / "run", "--out", tmp_path / "again", code=2)
-            assert "Known: " in said or "must be one of" in said
+            output = odedm("run", "--from", tmp_path / "run", "--out", tmp_path / "again", code=2)
+            assert "Known: " in output or "must be one of" in output
             with pytest.raises(UsageError):
                 Experiment.from_dict(plain["experiment"])
 
@@ -213,12 +213,12 @@ def test_a_file_that_never_ends_keeps_nobody_waiting(name, fault, tmp_path, monk
 
 
 def test_results_that_a_store_of_large_files_left_links_for_are_read(runs, tmp_path):
-    there, store = tmp_path / "seed-0", tmp_path / "store"
-    shutil.copytree(runs / "seed-0", there)
-    (there / "result.json").rename(store)
-    (there / "result.json").symlink_to(store)
-    assert Result.load(there / "result.json").to_dict() == Result.load(runs / "seed-0" / "result.json").to_dict()
-    (there / "result.json").unlink()
-    (there / "result.json").symlink_to(there / "result.json")
+    folder, store = tmp_path / "seed-0", tmp_path / "store"
+    shutil.copytree(runs / "seed-0", folder)
+    (folder / "result.json").rename(store)
+    (folder / "result.json").symlink_to(store)
+    assert Result.load(folder / "result.json").to_dict() == Result.load(runs / "seed-0" / "result.json").to_dict()
+    (folder / "result.json").unlink()
+    (folder / "result.json").symlink_to(folder / "result.json")
     with pytest.raises(UsageError, match="Cannot read the result"):
-        Result.load(there / "result.json")
+        Result.load(folder / "result.json")

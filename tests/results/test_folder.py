@@ -81,7 +81,7 @@ def test_files_are_written_whole(tmp_path, monkeypatch):
     with pytest.raises(InfrastructureError, match="Input/output"):
         write_text(path, "new")
     assert path.read_text() == "old"
-    assert [each.name for each in tmp_path.iterdir()] == ["file"]
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_folders_that_cannot_be_written_are_named(tmp_path):

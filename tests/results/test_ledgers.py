@@ -52,8 +52,8 @@ def test_every_ledger_has_its_runs():
 
 
 def test_the_paper_counts_what_it_counted(tmp_path):
-    said = odedm("paper", "--markdown", "--out", tmp_path)
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in said.split("\n\n")[0].splitlines()[2:]]
+    output = odedm("paper", "--markdown", "--out", tmp_path)
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in output.split("\n\n")[0].splitlines()[2:]]
     numbers = {row[0].lower().replace(" ", ""): [int(cell) for cell in row[3:9]] for row in rows if row[4]}
     assert numbers == VERDICTS
 

@@ -51,8 +51,8 @@ def changed(line, change):
 
 
 def test_what_is_packed_comes_back_whole_and_the_bytes_depend_on_nothing_else(ledger, tmp_path):
-    own = sorted(to_line(FinishedRun.load(folder).result) for folder in OLD.iterdir())
-    assert [to_line(run.result) for run in read_packed(ledger)] == own
+    packed = sorted(to_line(FinishedRun.load(folder).result) for folder in OLD.iterdir())
+    assert [to_line(run.result) for run in read_packed(ledger)] == packed
     folders = sorted(OLD.iterdir(), reverse=True)
     odedm("runs", "pack", *folders, "--out", tmp_path / "elsewhere" / "other.jsonl.gz")
     assert (tmp_path / "elsewhere" / "other.jsonl.gz").read_bytes() == ledger.read_bytes()
@@ -69,11 +69,11 @@ def test_a_line_of_the_runs_is_read_as_this_version_would_have_written_it(ledger
 def test_merging_counts_a_run_once_and_does_not_depend_on_the_order(ledger, tmp_path):
     one, two = tmp_path / "one.jsonl.gz", tmp_path / "two.jsonl.gz"
     odedm("runs", "pack", OLD / "er-native", OLD / "er-odedm", "--out", one)
-    said = odedm("runs", "merge", one, ledger, "--out", two)
-    assert "5 runs" in said
-    assert "2 that were there twice count once" in said
+    output = odedm("runs", "merge", one, ledger, "--out", two)
+    assert "5 runs" in output
+    assert "2 that were there twice count once" in output
     assert two.read_bytes() == ledger.read_bytes()
-    slower = [changed(line, lambda own: own["seconds"].update(train=99.0)) for line in lines_of(ledger)]
+    slower = [changed(line, lambda result: result["seconds"].update(train=99.0)) for line in lines_of(ledger)]
     rewrite(tmp_path / "slower.jsonl.gz", slower)
     both = []
     for files in ([ledger, tmp_path / "slower.jsonl.gz"], [tmp_path / "slower.jsonl.gz", ledger]):
@@ -85,23 +85,23 @@ def test_merging_counts_a_run_once_and_does_not_depend_on_the_order(ledger, tmp_
 
 
 def test_two_results_of_one_run_that_differ_are_refused_with_both_named(ledger, tmp_path):
-    def better(own):
-        own["class_il"][-1][0] = 0.0
-        own |= compute_metrics(own["class_il"], own["task_il"])
+    def better(result):
+        result["class_il"][-1][0] = 0.0
+        result |= compute_metrics(result["class_il"], result["task_il"])
 
     other = tmp_path / "other.jsonl.gz"
     rewrite(other, [changed(line, better) for line in lines_of(ledger)[:1]])
-    said = odedm("runs", "merge", ledger, other, "--out", tmp_path / "both.jsonl.gz", code=2)
-    assert f"'{ledger}:1' and '{other}:1' are the same run" in said
-    assert "leave one of the two out" in said
+    output = odedm("runs", "merge", ledger, other, "--out", tmp_path / "both.jsonl.gz", code=2)
+    assert f"'{ledger}:1' and '{other}:1' are the same run" in output
+    assert "leave one of the two out" in output
     assert not (tmp_path / "both.jsonl.gz").exists()
-    said = odedm("report", ledger, other, "--out", tmp_path / "page.html", code=2)
-    assert "are the same run" in said
+    output = odedm("report", ledger, other, "--out", tmp_path / "page.html", code=2)
+    assert "are the same run" in output
 
 
 def marked(code):
-    def change(own):
-        own["provenance"]["plugins"] = {"method": {"title": "ER", "from": "mine:ER", "again": True, "code": code}}
+    def change(result):
+        result["provenance"]["plugins"] = {"method": {"title": "ER", "from": "mine:ER", "again": True, "code": code}}
 
     return change
 
@@ -111,9 +111,9 @@ def test_a_run_that_says_which_code_made_it_takes_the_place_of_one_that_does_not
     rewrite(new, [changed(lines_of(ledger)[0], marked("12ab"))])
     for files in ([ledger, new], [new, ledger]):
         both.unlink(missing_ok=True)
-        said = odedm("runs", "merge", *files, "--out", both)
-        assert "5 runs" in said
-        assert "1 that were there twice count once" in said
+        output = odedm("runs", "merge", *files, "--out", both)
+        assert "5 runs" in output
+        assert "1 that were there twice count once" in output
         assert [run.result.code_hashes() for run in read_packed(both)].count({"method": "12ab"}) == 1
     odedm("report", both, "--out", tmp_path / "page.html")
 
@@ -122,39 +122,46 @@ def test_one_run_by_two_versions_of_ones_code_is_not_merged(ledger, tmp_path):
     one, two, both = (tmp_path / f"{name}.jsonl.gz" for name in ("one", "two", "both"))
     for path, code in ((one, "12ab"), (two, "34cd")):
         rewrite(path, [changed(lines_of(ledger)[0], marked(code))])
-    said = odedm("runs", "merge", one, two, "--out", both, code=2)
-    assert f"'{one}:1' and '{two}:1' are the same run by two versions of the code of its method (12ab and 34cd)" in said
-    assert "leave one of the two out" in said
+    output = odedm("runs", "merge", one, two, "--out", both, code=2)
+    assert (
+        f"'{one}:1' and '{two}:1' are the same run by two versions of the code of its method (12ab and 34cd)" in output
+    )
+    assert "leave one of the two out" in output
     assert not both.exists()
     assert len(read_all([one, two])) == 2, "a study takes the one that its code would make"
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (lambda line: line[:40], "Line 2 of .* it is not JSON"),
         (lambda line: "[" * 100_000, "Line 2 of .* it is not JSON"),
         (lambda line: "[1]", "it is not a 'checksum' and a 'result'"),
         (lambda line: line.replace('"seed":0', '"seed":7'), "changed since it was packed"),
         (lambda line: line.replace('"acc_last":', '"acc_last":NaN,"x":'), "NaN is no JSON"),
-        (lambda line: changed(line, lambda own: own.update(acc_last=99.0)), "acc_last is 99"),
-        (lambda line: changed(line, lambda own: own.update(schema="odedm.result/9")), "has the format"),
-        (lambda line: changed(line, lambda own: own.update(more=1)), "entries that no result has: more"),
-        (lambda line: changed(line, lambda own: own.pop("class_counts")), "lacks class_counts"),
-        (lambda line: changed(line, lambda own: own["class_il"][0].__setitem__(0, 101.0)), "not between 0 and 100"),
+        (lambda line: changed(line, lambda result: result.update(acc_last=99.0)), "acc_last is 99"),
+        (lambda line: changed(line, lambda result: result.update(schema="odedm.result/9")), "has the format"),
+        (lambda line: changed(line, lambda result: result.update(more=1)), "entries that no result has: more"),
+        (lambda line: changed(line, lambda result: result.pop("class_counts")), "lacks class_counts"),
+        (
+            lambda line: changed(line, lambda result: result["class_il"][0].__setitem__(0, 101.0)),
+            "not between 0 and 100",
+        ),
     ],
 )
-def test_a_wrong_line_is_named(ledger, change, said):
+def test_a_wrong_line_is_named(ledger, change, message):
     lines = lines_of(ledger)
     rewrite(ledger, [lines[0], change(lines[1]).rstrip("\n") + "\n", *lines[2:]])
-    with pytest.raises(UsageError, match=said) as error:
+    with pytest.raises(UsageError, match=message) as error:
         read_packed(ledger)
     assert f"Line 2 of '{ledger}'" in str(error.value)
 
 
 def test_settings_beyond_all_numbers_are_refused(ledger):
     lines = lines_of(ledger)
-    rewrite(ledger, [changed(lines[0], lambda own: own["experiment"]["memory"].update(capacity=10**400)), *lines[1:]])
+    rewrite(
+        ledger, [changed(lines[0], lambda result: result["experiment"]["memory"].update(capacity=10**400)), *lines[1:]]
+    )
     with pytest.raises(UsageError, match="Line 1 of .* its capacity is 1000.*, not a whole number"):
         load([ledger])
 
@@ -162,7 +169,7 @@ def test_settings_beyond_all_numbers_are_refused(ledger):
 def test_names_that_are_no_text_are_carried_and_shown(ledger, tmp_path):
     """As of files whose names are no UTF-8."""
     line = lines_of(ledger)[0]
-    odd = changed(line, lambda own: own["experiment"]["options"].update({"\udcff": "\ud800"}))
+    odd = changed(line, lambda result: result["experiment"]["options"].update({"\udcff": "\ud800"}))
     odedm("runs", "merge", rewrite(ledger, [odd, line]), "--out", tmp_path / "merged.jsonl.gz")
     merged = read_packed(tmp_path / "merged.jsonl.gz")
     assert [run.result.experiment["options"].get("\udcff") for run in merged].count("\ud800") == 1
@@ -172,7 +179,7 @@ def test_names_that_are_no_text_are_carried_and_shown(ledger, tmp_path):
 
 def test_a_file_that_is_none_is_a_sentence(ledger, tmp_path, monkeypatch):
     whole = ledger.read_bytes()
-    for content, said in (
+    for content, message in (
         (whole[: len(whole) // 2], "is damaged or no gzip file"),
         (b"hello", "is damaged or no gzip file"),
         (whole[:-8] + bytes(8), "is damaged or no gzip file"),
@@ -180,7 +187,7 @@ def test_a_file_that_is_none_is_a_sentence(ledger, tmp_path, monkeypatch):
         (b"", "holds no result"),
     ):
         (tmp_path / "other.jsonl.gz").write_bytes(content)
-        with pytest.raises(UsageError, match=said):
+        with pytest.raises(UsageError, match=message):
             read_packed(tmp_path / "other.jsonl.gz")
     with pytest.raises(UsageError, match="Cannot read"):
         read_packed(tmp_path / "missing.jsonl.gz")
@@ -209,20 +216,20 @@ def test_nothing_is_written_over_and_nothing_broken_is_packed(ledger, tmp_path):
     for file in (OLD / "er-native").iterdir():
         (broken / file.name).write_bytes(file.read_bytes().replace(b"reservoir", b"reservoiR"))
     (broken / "result.json").write_text((broken / "result.json").read_text() + " ")
-    said = odedm("runs", "pack", broken, "--out", tmp_path / "new.jsonl.gz", code=2)
-    assert f"'{broken}' is broken and is not packed" in said
+    output = odedm("runs", "pack", broken, "--out", tmp_path / "new.jsonl.gz", code=2)
+    assert f"'{broken}' is broken and is not packed" in output
     unsealed = tmp_path / "unsealed"
     shutil.copytree(OLD / "er-native", unsealed, ignore=shutil.ignore_patterns("checksums.json"))
-    said = odedm("runs", "pack", unsealed, "--out", tmp_path / "new.jsonl.gz", code=2)
-    assert f"'{unsealed}' is unsealed and is not packed" in said
+    output = odedm("runs", "pack", unsealed, "--out", tmp_path / "new.jsonl.gz", code=2)
+    assert f"'{unsealed}' is unsealed and is not packed" in output
     assert not (tmp_path / "new.jsonl.gz").exists()
 
 
 def test_packed_results_are_reported_alone_and_beside_the_folders_they_came_from(ledger, tmp_path):
     folders, alone, beside = (to_markdown(summarise(load(paths))) for paths in ([OLD], [ledger], [OLD, ledger]))
     assert folders == alone == beside
-    said = odedm("report", ledger, "--out", tmp_path / "page.html", "--markdown")
-    assert folders in said
+    output = odedm("report", ledger, "--out", tmp_path / "page.html", "--markdown")
+    assert folders in output
     assert "ledger.jsonl.gz:3" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
@@ -233,16 +240,16 @@ def test_a_study_is_carried_on_from_machine_to_machine(tmp_path):
         train("blobs", method="er", memory=memory, device="cpu").save(tmp_path / "there" / memory.name)
     odedm("runs", "pack", tmp_path / "there", "--out", file)
     words = ("study", toml, "--device", "cpu", "--out", out)
-    said = odedm(*words, "--with-results", file, "--dry-run")
-    assert "Done:          2 (2 of them packed)" in said
-    assert "To do:         2" in said
-    said = odedm(*words, "--with-results", file, "--seeds", 1)
-    assert "2 runs, 2 (2 of them packed) done" in said
+    output = odedm(*words, "--with-results", file, "--dry-run")
+    assert "Done:          2 (2 of them packed)" in output
+    assert "To do:         2" in output
+    output = odedm(*words, "--with-results", file, "--seeds", 1)
+    assert "2 runs, 2 (2 of them packed) done" in output
     assert list(out.glob("runs/*")) == [], "what is packed is not run again"
     assert (out / "table.csv").read_text(encoding="utf-8") == to_csv(summarise(load([file])))
-    other = [changed(line, lambda own: own["provenance"].update(odedm="0.0.1")) for line in lines_of(file)]
-    said = odedm(*words, "--with-results", rewrite(tmp_path / "older.jsonl.gz", other), "--dry-run")
-    assert "Done:          0" in said, "by another version of the package, as for runs in the folder"
+    other = [changed(line, lambda result: result["provenance"].update(odedm="0.0.1")) for line in lines_of(file)]
+    output = odedm(*words, "--with-results", rewrite(tmp_path / "older.jsonl.gz", other), "--dry-run")
+    assert "Done:          0" in output, "by another version of the package, as for runs in the folder"
 
 
 def test_results_that_cannot_be_written_as_json_are_none(tmp_path):

@@ -151,11 +151,11 @@ def test_every_spoiled_run_is_broken_with_the_reason(run, kind):
     spoil, name, sentence = SPOILED[kind]
     folder = run()
     spoil(folder)
-    found = broken(folder)
-    assert "files" in found, "the checksums see any change"
+    faults = broken(folder)
+    assert "files" in faults, "the checksums see any change"
     (folder / "checksums.json").unlink()
-    found = broken(folder)
-    assert sentence in found[name], found
+    faults = broken(folder)
+    assert sentence in faults[name], faults
     if all(path.stat().st_size < 1 << 20 for path in folder.iterdir()):
         write_checksums(folder)  # by someone who knows how
         assert name in broken(folder)
@@ -209,7 +209,7 @@ def test_a_run_without_its_checksums_is_unsealed_and_passes_only_where_that_is_a
     assert "not checked  files: unsealed, there is no checksums.json" in done.stdout
     assert done.stdout.splitlines()[-1].startswith(f"'{folder}' is unsealed, but sound as far as can be seen.")
     assert cli("runs", "verify", "--allow-unsealed", folder).exit_code == 0
-    assert [each["sealed"] for each in json.loads(cli("runs", "verify", "--json", folder).stdout)] == [False]
+    assert [check["sealed"] for check in json.loads(cli("runs", "verify", "--json", folder).stdout)] == [False]
     run("reservoir")
     assert cli("runs", "verify", tmp_path).exit_code == 1
     change(acc_last=99.9)(folder)
@@ -230,7 +230,7 @@ def test_the_command_says_a_line_for_each_check_and_a_verdict(run, tmp_path):
     assert done.stdout.splitlines()[-1].startswith(f"'{other}' is BROKEN")
     done = cli("runs", "verify", "--json", tmp_path)
     assert done.exit_code == 1
-    assert [each["sound"] for each in json.loads(done.stdout)] == [True, False]
+    assert [check["sound"] for check in json.loads(done.stdout)] == [True, False]
     assert cli("runs", "verify", tmp_path / "nowhere").exit_code == 2
 
 
@@ -254,9 +254,9 @@ def test_a_hostile_result_gives_no_traceback_and_no_escapes(run):
 
 
 def test_the_same_run_twice_has_the_same_outcome(outcomes):
-    found = compare(outcomes["reservoir"].result, outcomes["again"].result)
-    assert (found.configuration, found.origin, found.outcome, found.obstacles) == ([], [], [], [])
-    assert found.verdict().startswith("The same outcome")
+    difference = compare(outcomes["reservoir"].result, outcomes["again"].result)
+    assert (difference.configuration, difference.origin, difference.outcome, difference.obstacles) == ([], [], [], [])
+    assert difference.verdict().startswith("The same outcome")
 
 
 def clean(result, **provenance):
@@ -264,15 +264,15 @@ def clean(result, **provenance):
 
 
 def test_with_and_without_is_comparable(outcomes):
-    found = compare(clean(outcomes["reservoir"].result), clean(outcomes["odedm"].result))
-    names = [name for name, _, _ in found.configuration]
+    difference = compare(clean(outcomes["reservoir"].result), clean(outcomes["odedm"].result))
+    names = [name for name, _, _ in difference.configuration]
     assert {"memory.name", "memory.distance", "memory.replay", "memory.gamma"} <= set(names)
-    assert not any("several things" in each for each in found.cautions), "the memory is one thing"
-    assert ("memory.k", "—", "2") in found.configuration
-    assert found.obstacles == []
-    assert found.verdict().startswith("Comparable: the same data, stream and evaluation. But")
-    assert any(name == "ACC_T" for name, _, _ in found.outcome)
-    assert any(second.endswith("other accuracies") for _, _, second in found.outcome)
+    assert not any("several things" in caution for caution in difference.cautions), "the memory is one thing"
+    assert ("memory.k", "—", "2") in difference.configuration
+    assert difference.obstacles == []
+    assert difference.verdict().startswith("Comparable: the same data, stream and evaluation. But")
+    assert any(name == "ACC_T" for name, _, _ in difference.outcome)
+    assert any(second.endswith("other accuracies") for _, _, second in difference.outcome)
 
 
 def test_what_makes_two_runs_incomparable_is_said(outcomes):
@@ -288,9 +288,9 @@ def test_what_makes_two_runs_incomparable_is_said(outcomes):
         (clean(base, data_checksum="beef"), "other data"),
         (replace(base, provenance={}), "a data checksum is missing"),
     ):
-        found = compare(base, other)
-        assert found.verdict().startswith("Not comparable: ")
-        assert reason in found.verdict()
+        difference = compare(base, other)
+        assert difference.verdict().startswith("Not comparable: ")
+        assert reason in difference.verdict()
 
 
 def test_what_else_could_explain_a_difference_is_said(outcomes):
@@ -303,9 +303,9 @@ def test_what_else_could_explain_a_difference_is_said(outcomes):
         (clean(base, commit="def+"), "made by code with uncommitted changes"),
         (clean(outcomes["herded"].result), "several things were changed at once (memory, method)"),
     ):
-        found = compare(base, other)
-        assert found.obstacles == []
-        assert any(reason in each for each in found.cautions), found.cautions
+        difference = compare(base, other)
+        assert difference.obstacles == []
+        assert any(reason in caution for caution in difference.cautions), difference.cautions
 
 
 def test_numbers_have_as_many_digits_as_tell_them_apart(outcomes):
@@ -320,8 +320,8 @@ def test_numbers_have_as_many_digits_as_tell_them_apart(outcomes):
     (row,) = compare(base, replace(base, class_il=nearly)).outcome
     assert row == ("class_il", "5 tasks", "5 tasks, other accuracies")
     for last, shown in ((188 / 3, "62.6667 (+25.6667)"), (37.00004, "37.00004 (+4e-05)")):
-        found = compare(replace(base, acc_last=37.0), replace(base, acc_last=last)).outcome
-        assert {name: second for name, _, second in found}["ACC_T"] == shown
+        outcome = compare(replace(base, acc_last=37.0), replace(base, acc_last=last)).outcome
+        assert {name: second for name, _, second in outcome}["ACC_T"] == shown
 
 
 def test_code_with_uncommitted_changes_is_said(outcomes):
