@@ -12,7 +12,7 @@ from typing import Any
 
 from odedm.core.errors import UsageError, choose, short_repr
 from odedm.core.validators import Int, Text, refused
-from odedm.study.grid import MOST_RUNS, TABLES, Grid, as_tuple, axes, from_table, matches_filters, nobody_has
+from odedm.study.grid import BY_NAME, MOST_RUNS, TABLES, Grid, as_tuple, axes, from_table, matches_filters, nobody_has
 from odedm.study.unused_keys import unused_keys
 from odedm.training.experiment import Experiment
 from odedm.training.hold_out import Selection, check_values
@@ -106,7 +106,7 @@ class Study:
                 text += _table(f"[grid.options.{_key(method)}]\n", own)
             if grid.net_options:
                 text += _table("[grid.net_options]\n", grid.net_options)
-            for table in ("retrieval_options", "policy_options"):
+            for table in BY_NAME:
                 for name, own in getattr(grid, table).items():
                     text += _table(f"[grid.{table}.{_key(name)}]\n", own)
         return text
