@@ -18,7 +18,8 @@ from odedm.core.accel.host_state import host_state
 from odedm.core.errors import UsageError, short_repr
 from odedm.core.rng import generator
 from odedm.core.rows import ColumnSpec, Rows, Task
-from odedm.methods.class_shift import ClassShift
+from odedm.methods.ema import EMA
+from odedm.methods.logit_adjustment import LogitAdjustment
 from odedm.methods.plain_sgd import PlainSGD
 from odedm.methods.rotation_task import RotationTask
 from odedm.nets.base import Net, evaluating
@@ -113,13 +114,12 @@ class Method:
     """Another optimizer than plain SGD: called with the parameters, and lr, momentum and weight_decay by name."""
     optimizer: torch.optim.Optimizer = field(init=False, repr=False)
     last_loss: Tensor = field(init=False, repr=False)
-    class_shift: ClassShift | None = field(init=False, repr=False, default=None)
+    logit_adjustment: LogitAdjustment | None = field(init=False, repr=False, default=None)
     """What makes the stream's loss another one than the plain cross-entropy; the run sets it."""
     rotation_task: RotationTask | None = field(init=False, repr=False, default=None)
     """The term on rotated images that `optimizer_step` adds, where the run has one."""
-    averaged: Net | None = field(init=False, repr=False, default=None)
+    ema: EMA | None = field(init=False, repr=False, default=None)
     """A running average of the network, which predicts in its place where the run asks for one."""
-    averaging: Tensor | None = field(init=False, repr=False, default=None)
     clip_norm: float | None = field(init=False, repr=False, default=None)
     """The largest norm that an update's gradient may have; the run sets it."""
     captures: bool = field(init=False, repr=False, default=False)
@@ -197,10 +197,10 @@ class Method:
 
         The last `replayed` of them are rows of the memory, which every stream loss leaves as they are.
         """
-        if self.class_shift is not None:
-            self.class_shift.asked = True
+        if self.logit_adjustment is not None:
+            self.logit_adjustment.was_used = True
             new = len(label) - replayed
-            logits = torch.cat([self.class_shift(logits[:new]), logits[new:]])
+            logits = torch.cat([self.logit_adjustment(logits[:new]), logits[new:]])
         return F.cross_entropy(logits, label)
 
     def long_term_loss(self, rows: Rows, replay: Replay) -> Tensor:  # noqa: ARG002

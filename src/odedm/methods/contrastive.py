@@ -44,13 +44,13 @@ class Projection(nn.Module):
         return F.normalize(self.layers(features))
 
 
-def supervised_contrastive(points: Tensor, label: Tensor, temperature: float) -> Tensor:
+def supcon_loss(points: Tensor, label: Tensor, temperature: float) -> Tensor:
     """SupCon (0-d) of unit vectors [n, d] with labels [n]: −mean log p(j | i) over the other rows j of i's class.
 
     p(j | i) ∝ exp(p_i · p_j / temperature) over all j ≠ i. A row that is alone in its class counts 0.
 
     >>> one = F.normalize(torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]]))
-    >>> good, bad = (supervised_contrastive(one, torch.tensor(y), 0.1) for y in ([0, 0, 1, 1], [0, 1, 0, 1]))
+    >>> good, bad = (supcon_loss(one, torch.tensor(y), 0.1) for y in ([0, 0, 1, 1], [0, 1, 0, 1]))
     >>> bool(good < 0.001 < 9 < bad)
     True
     """
@@ -60,7 +60,7 @@ def supervised_contrastive(points: Tensor, label: Tensor, temperature: float) ->
     return -(log_p.masked_fill(~alike, 0.0).sum(1) / alike.sum(1).clamp(min=1)).mean()
 
 
-def twin_contrastive(similarity: Tensor, label: Tensor, temperature: float) -> Tensor:
+def ocm_stream_loss(similarity: Tensor, label: Tensor, temperature: float) -> Tensor:
     """The loss (0-d) of stream rows in two views below each other: similarity [2n, 2n], labels [n] of one view.
 
     −mean over i of log p(i's other view | i) + 2 · mean over j of i's class of log p(j | i), where p(i | i) is 0: it is
@@ -72,7 +72,7 @@ def twin_contrastive(similarity: Tensor, label: Tensor, temperature: float) -> T
     return -(twin + 2 * _class_mean(log_p, label)).mean()
 
 
-def replay_contrastive(similarity: Tensor, label: Tensor, temperature: float) -> Tensor:
+def ocm_replay_loss(similarity: Tensor, label: Tensor, temperature: float) -> Tensor:
     """The loss (0-d) of replayed rows in two views: −mean log p(j | i) over i's class, i itself among them."""
     return -_class_mean(_log_shares(similarity, temperature, itself=True), label).mean()
 
@@ -100,11 +100,11 @@ def class_prototypes(points: Tensor, label: Tensor, classes: int) -> Tensor:
     return member @ points / member.sum(1, keepdim=True).clamp(min=1)
 
 
-def prototype_contrastive(one: Tensor, other: Tensor, temperature: float) -> Tensor:
+def ope_loss(one: Tensor, other: Tensor, temperature: float) -> Tensor:
     """The contrast (0-d) of prototypes [C, d] of two views: a class against all others; zero rows are no classes.
 
     >>> same = torch.eye(3)
-    >>> apart, mixed = (prototype_contrastive(same, view, 0.1) for view in (same, same.roll(1, 0)))
+    >>> apart, mixed = (ope_loss(same, view, 0.1) for view in (same, same.roll(1, 0)))
     >>> bool(apart < 0.01 < mixed)
     True
     """

@@ -11,7 +11,7 @@ from odedm.core.registry import METHODS
 from odedm.methods.base import Method, declare
 
 RESERVED = (
-    *("net", "draw", "rng", "optimizer_factory", "optimizer", "last_loss", "class_shift", "rotation_task"),
+    *("net", "draw", "rng", "optimizer_factory", "optimizer", "last_loss", "logit_adjustment", "rotation_task"),
     *("captures", "_ahead", "_ahead_logits"),
 )
 """Keywords of a method that the run sets, not the user."""

@@ -18,9 +18,9 @@ from odedm.methods.base import Method, Replay
 from odedm.methods.contrastive import (
     Projection,
     class_prototypes,
-    prototype_contrastive,
-    replay_contrastive,
-    twin_contrastive,
+    ocm_replay_loss,
+    ocm_stream_loss,
+    ope_loss,
 )
 from odedm.methods.contrastive_views import in_turns, random_view
 from odedm.methods.meta_learning import at_least
@@ -135,10 +135,10 @@ class OnPro(Method):
         loss = self.equilibrium(points[: len(label)], points[len(rows) : len(rows) + len(label)], label)
         alike = self.alike(features[:many], points[:many])
         if mixed is None:
-            return loss + twin_contrastive(alike, names, self.temperature)
-        loss = loss + twin_contrastive(self.similarity * alike, names, self.temperature)
+            return loss + ocm_stream_loss(alike, names, self.temperature)
+        loss = loss + ocm_stream_loss(self.similarity * alike, names, self.temperature)
         alike = self.similarity * self.alike(features[many:], points[many:])
-        return loss + replay_contrastive(alike, other, self.temperature)
+        return loss + ocm_replay_loss(alike, other, self.temperature)
 
     def replayed_equilibrium(self, past: Rows, replay: Replay) -> Tensor:
         """The contrast of a draw's prototypes in two views; they are kept, to tell which classes are confused."""
@@ -156,7 +156,7 @@ class OnPro(Method):
     def equilibrium(self, one: Tensor, other: Tensor, label: Tensor) -> Tensor:
         """The contrast of the classes' prototypes in two views [n, dims]."""
         first, second = (class_prototypes(each, label, self.net.classes) for each in (one, other))
-        return prototype_contrastive(first, second, self.prototype_temperature)
+        return ope_loss(first, second, self.prototype_temperature)
 
     def alike(self, features: Tensor, points: Tensor) -> Tensor:
         """How alike rows are [n, n]: projections with each other and with a random stretch of the features."""

@@ -17,7 +17,7 @@ from odedm.core.rows import Rows, Task, count, take
 from odedm.core.stored_names import stored
 from odedm.methods.base import Replay
 from odedm.methods.derpp import DERpp
-from odedm.methods.row_gradients import count_rows, rows_at_once, statistics_kept
+from odedm.methods.per_sample_gradients import count_rows, rows_at_once, statistics_kept
 from odedm.methods.row_squares import RowSquares, knows_squares, rows_together
 from odedm.nets import base
 from odedm.nets.base import Net, full_precision

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from odedm.core.rows import Rows
 from odedm.core.stored_names import stored
 from odedm.methods.base import Method, Replay, join
-from odedm.methods.contrastive import Projection, supervised_contrastive
+from odedm.methods.contrastive import Projection, supcon_loss
 from odedm.methods.contrastive_views import random_view
 from odedm.methods.meta_learning import at_least
 
@@ -63,4 +63,4 @@ class SCR(Method):
         image, label = rows["image"], rows["label"]
         strong = random_view(image, self.views, area=min(self.area, 1.0), grey=0.2, colours=(0.4, 0.1))
         points = [self.projection(self.net.features(replay.normalize(view))) for view in (image, strong)]
-        return supervised_contrastive(torch.cat(points), label.repeat(2), self.temperature)
+        return supcon_loss(torch.cat(points), label.repeat(2), self.temperature)

@@ -11,9 +11,9 @@ from torch.nn import functional as F
 
 from odedm.core.rows import Rows, count
 from odedm.methods.base import Method
+from odedm.methods.ema import applied
 from odedm.methods.nearest_mean import means_of_rows, nearest_mean_scores
-from odedm.methods.row_gradients import row_gradients, rows_at_once, weights_of
-from odedm.methods.weight_average import predicting
+from odedm.methods.per_sample_gradients import per_sample_gradients, rows_at_once, weights_of
 from odedm.nets.base import evaluating
 from odedm.stream.augment import Transform
 from odedm.training.evaluation import BATCH, in_chunks
@@ -74,11 +74,11 @@ class MethodView:
         return lambda image: nearest_mean_scores(self._points(image), means, normalised=normalised)
 
     def _scores(self, image: Tensor) -> Tensor:
-        with predicting(self.method):
+        with applied(self.method):
             return self.method.predict(self.transform.normalise(image))
 
     def _points(self, image: Tensor) -> Tensor:
-        with predicting(self.method):
+        with applied(self.method):
             points = self.method.embed(self.transform.normalise(image))
             return points.to(torch.promote_types(points.dtype, torch.float32))
 
@@ -87,6 +87,6 @@ class MethodView:
         size, net = rows_at_once(weights_of(self.method.net, of)), self.method.net
         parts = []
         for image, label in zip(rows["image"].split(size), rows["label"].split(size), strict=True):
-            found = row_gradients(net, self.transform.normalise(image), label, of)
+            found = per_sample_gradients(net, self.transform.normalise(image), label, of)
             parts.append(then(found) if then else found)
         return torch.cat(parts)

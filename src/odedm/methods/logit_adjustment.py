@@ -25,21 +25,21 @@ RAREST = 1e-6
 """The frequency of a class that was never here, so that it has a logarithm."""
 
 
-class ClassShift(ABC):
+class LogitAdjustment(ABC):
     """A shift of the stream's logits that follows which classes arrive; what it keeps are tensors that change in place.
 
     >>> shift = Asymmetric(3, torch.device("cpu"))
     >>> for label in (0, 1, 1, 1):
-    ...     shift.see(torch.tensor([label]))
+    ...     shift.update(torch.tensor([label]))
     >>> shift(torch.zeros(1, 3))
     tensor([[-inf, 0., 0.]])
     """
 
-    asked: bool = False
+    was_used: bool = False
     """Whether a loss has used it."""
 
     @abstractmethod
-    def see(self, label: Tensor) -> None:
+    def update(self, label: Tensor) -> None:
         """A stream batch with these labels [n] has arrived; told once, however many updates are made on it."""
 
     @abstractmethod
@@ -50,12 +50,12 @@ class ClassShift(ABC):
     def grow(self, classes: int) -> None:
         """There are so many classes now; those that join were never here."""
 
-    def rest(self) -> None:
+    def forget_recency(self) -> None:
         """All classes were here, long ago: what a shift that begins late must know of the stream before it."""
 
 
 @stored("class-shift/asymmetric")
-class Asymmetric(ClassShift):
+class Asymmetric(LogitAdjustment):
     """Leaves out the classes that were here before and are in none of the last `RECENT` batches.
 
     Those are the classes that the memory stands for: replay alone moves them. Classes that are still to come stay in.
@@ -65,7 +65,7 @@ class Asymmetric(ClassShift):
         self.age = torch.full((classes,), -1, dtype=torch.int64, device=device)
         """Batches since a class was here last [C]; -1 for one that never was."""
 
-    def see(self, label: Tensor) -> None:
+    def update(self, label: Tensor) -> None:
         """Every class that was here is a batch older, those of the batch are new."""
         self.age += self.age >= 0
         self.age.index_fill_(0, label, 0)
@@ -78,13 +78,13 @@ class Asymmetric(ClassShift):
         """Those that join are still to come."""
         self.age = torch.cat([self.age, self.age.new_full((classes - len(self.age),), -1)])
 
-    def rest(self) -> None:
+    def forget_recency(self) -> None:
         """None of them is recent."""
         self.age.fill_(RECENT)
 
 
 @stored("class-shift/adjusted")
-class Adjusted(ClassShift):
+class Adjusted(LogitAdjustment):
     """Adds τ log π_c to the logit of class c, where π is the running frequency of classes in the stream.
 
     A class that is frequent now wins the softmax by its frequency already, so the network need not learn that.
@@ -94,7 +94,7 @@ class Adjusted(ClassShift):
         self.weight = torch.zeros(classes, device=device)
         """Rows of each class [C], weighed down by `MEMORY` with every batch since."""
 
-    def see(self, label: Tensor) -> None:
+    def update(self, label: Tensor) -> None:
         """The batch's share of each class joins the running ones."""
         member = label[:, None] == torch.arange(len(self.weight), device=label.device)
         self.weight.mul_(MEMORY).add_(member.to(self.weight.dtype).mean(0))
@@ -110,7 +110,7 @@ class Adjusted(ClassShift):
 
 
 class _Shifted(Protocol):
-    def __call__(self, classes: int, device: torch.device) -> ClassShift: ...
+    def __call__(self, classes: int, device: torch.device) -> LogitAdjustment: ...
 
 
 SHIFTS: dict[str, _Shifted] = {"asymmetric": Asymmetric, "adjusted": Adjusted}

@@ -30,13 +30,13 @@ def weights_of(net: nn.Module, of: str = "all") -> dict[str, Tensor]:
     return {name: each.detach() for name, each in named if each.requires_grad and name.startswith(start)}
 
 
-def row_gradients(net: nn.Module, x: Tensor, label: Tensor, of: str = "head") -> Tensor:
+def per_sample_gradients(net: nn.Module, x: Tensor, label: Tensor, of: str = "head") -> Tensor:
     """The gradient [n, P] of each row's own cross-entropy, for inputs x [n, ...] and labels [n], in evaluation mode.
 
     All n are there at once: hand over no more than `rows_at_once`.
 
     >>> from odedm.nets.small import MLP
-    >>> row_gradients(MLP((4,), 3, width=8), torch.ones(2, 4), torch.tensor([0, 2])).shape
+    >>> per_sample_gradients(MLP((4,), 3, width=8), torch.ones(2, 4), torch.tensor([0, 2])).shape
     torch.Size([2, 27])
     """
     own = weights_of(net, of)
