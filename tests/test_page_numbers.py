@@ -17,7 +17,7 @@ from odedm.paper.equal_tuning import equal_tuning as tuning_study
 from odedm.paper.items import SHIPPED
 from odedm.recipes.recommendations import recipes
 from odedm.report.statistics import estimate, paired
-from odedm.report.wording import between, measured, number
+from odedm.report.wording import format_interval, format_mean, number
 from odedm.results.packed import read_packed
 
 RESULTS = ROOT / "docs" / "results"
@@ -175,7 +175,7 @@ def test_choices_where_rows_are_scarce_are_those_of_the_scores():
     ):
         own, control = (found[f"DER++ · ODEDM · {name} · {how}"] for name in (choice, "random"))
         assert sorted(own) == [1000, 1001, 1002, 1003, 1004, 1005]
-        assert acc == measured(estimate(own.values()))
+        assert acc == format_mean(estimate(own.values()))
         assert over == ("" if choice == "random" else change(own, control))
 
 
@@ -197,7 +197,7 @@ def test_choices_on_whole_cifar_are_those_of_the_scores():
         wanted.append((own["balanced-reservoir"], {}))
         cells = [row[1 + 2 * column : 3 + 2 * column] for row in said]
         assert cells == [
-            [measured(estimate(kept.values())), change(kept, control) if control else ""] for kept, control in wanted
+            [format_mean(estimate(kept.values())), change(kept, control) if control else ""] for kept, control in wanted
         ]
 
 
@@ -229,7 +229,7 @@ def of_the_ledger(capacity):
 def changes_of(found, host, data, setting, shares):
     """The cells of a row of changes, and which of them leave zero out."""
     each = [paired(found[host, data, setting, rho], found[host, data, setting, None]) for rho in shares]
-    words = [f"{number(one.estimate.mean, sign=True)} {between(one.interval)}" for one in each]
+    words = [f"{number(one.estimate.mean, sign=True)} {format_interval(one.interval)}" for one in each]
     return words, [one.interval[0] > 0 or one.interval[1] < 0 for one in each]
 
 
@@ -285,7 +285,7 @@ def test_odedm_has_the_papers_reading_on_the_leaderboard_as_it_says():
     text = " ".join(text.split())
     for method, data in (("er", "cifar10"), ("er-ace", "cifar10"), ("er-ace", "cifar100")):
         each = paired(found[method, data, "odedm"], found[method, data, "reservoir"])
-        assert f"{number(each.estimate.mean, sign=True)} {between(each.interval)}" in text
+        assert f"{number(each.estimate.mean, sign=True)} {format_interval(each.interval)}" in text
 
 
 def test_what_odedm_adds_to_the_recipe_with_averaged_weights_is_what_the_runs_show():
@@ -303,7 +303,7 @@ def test_what_odedm_adds_to_the_recipe_with_averaged_weights_is_what_the_runs_sh
     for method, data in (("derpp", "cifar100"), ("er-ace", "cifar10"), ("er-ace", "cifar100")):
         each = paired(found[method, data, "odedm"], found[method, data, "reservoir"])
         assert each.estimate.n == 3
-        words[method, data] = f"{number(each.estimate.mean, sign=True)} {between(each.interval)}"
+        words[method, data] = f"{number(each.estimate.mean, sign=True)} {format_interval(each.interval)}"
     text = " ".join(PAYS.read_text(encoding="utf-8").split())
     assert f"{words['derpp', 'cifar100']} over three seeds" in text
     both = f"{words['er-ace', 'cifar10']} on CIFAR-10, {words['er-ace', 'cifar100']} on CIFAR-100"
@@ -312,7 +312,9 @@ def test_what_odedm_adds_to_the_recipe_with_averaged_weights_is_what_the_runs_sh
         scores("averages-cifar100"),
         "nearest-mean · asymmetric · 6 updates · strong · weights averaged by 0.987",
     )
-    own, dual = (measured(estimate(held_out[f"DER++ · {name} · {recipe}"].values())) for name in ("reservoir", "ODEDM"))
+    own, dual = (
+        format_mean(estimate(held_out[f"DER++ · {name} · {recipe}"].values())) for name in ("reservoir", "ODEDM")
+    )
     assert f"as on held-out rows ({own} and {dual}, two seeds)" in text
 
 
@@ -324,7 +326,7 @@ def test_fresh_seeds_beside_what_held_out_rows_chose_are_those_of_the_page_on_ha
     for host in (er, icarl):
         each = host.change(host.default(), "sinkhorn")
         assert each.estimate.n == 10
-        said.append(f"{number(each.estimate.mean, sign=True)} {between(each.interval)}")
+        said.append(f"{number(each.estimate.mean, sign=True)} {format_interval(each.interval)}")
     assert f"`union` {said[0]} over ten" in text
     assert f"Ten others on its test rows do not say so: {said[1]}" in text
     der = boards["cifar100", 500]["der"]
@@ -344,9 +346,9 @@ def test_the_recipes_numbers_are_those_of_the_leaderboard():
     for (data, strong), (_, *cells) in zip(places, said, strict=True):
         plain, dual = (found[data, strong, memory] for memory in ("reservoir", "odedm"))
         each = paired(dual, plain)
-        assert cells[0] == measured(estimate(plain.values()))
-        assert cells[1].removesuffix(" (four seeds)") == measured(estimate(dual.values()))
-        assert cells[2] == f"{number(each.estimate.mean, sign=True)} {between(each.interval)}"
+        assert cells[0] == format_mean(estimate(plain.values()))
+        assert cells[1].removesuffix(" (four seeds)") == format_mean(estimate(dual.values()))
+        assert cells[2] == f"{number(each.estimate.mean, sign=True)} {format_interval(each.interval)}"
 
 
 @pytest.mark.parametrize(("place", "data", "memory"), [(2, "cifar100", "odedm"), (3, "cifar10", "reservoir")])
@@ -364,7 +366,7 @@ def test_what_a_recipe_says_was_measured_is_what_its_runs_gave(place, data, memo
             found[plan["imbalance"], plan["tasks"], recipe][plan["seed"]] = run.acc_last
     assert [sorted(each) for each in found.values()] == [[10, 11, 12]] * 4
     for each in found.values():
-        assert measured(estimate(each.values())) in case.measured
+        assert format_mean(estimate(each.values())) in case.measured
     full, alone = (mean(found["standard", {"cifar10": 5, "cifar100": 10}[data], recipe].values()) for recipe in (1, 0))
     for text in (read("how-to/ingredients.md"), (ROOT / "README.md").read_text(encoding="utf-8")):
         assert re.search(rf"{number(full)} where (DER\+\+|it)\s+has {number(alone)}", text)
@@ -378,7 +380,7 @@ def test_what_is_said_of_harm_on_small_pictures_is_what_its_runs_show():
         assert re.search(rf"{re.escape(host.name)} \(?{re.escape(number(each.estimate.mean, sign=True))}[ ,)]", text)
     for name in ("derpp", "refresh"):
         worse = paired(*(board[name].kept["auxiliary", "fixed"][which] for which in ("random", "sinkhorn")))
-        assert f"{number(worse.estimate.mean)} {between(worse.interval)}" in text
+        assert f"{number(worse.estimate.mean)} {format_interval(worse.interval)}" in text
 
 
 def test_what_is_said_of_harm_to_the_later_methods_is_what_its_runs_show():
@@ -389,11 +391,11 @@ def test_what_is_said_of_harm_to_the_later_methods_is_what_its_runs_show():
     for host in board.values():
         each, choice = host.change(host.default(), "sinkhorn"), host.choice(host.default())
         assert re.search(rf"{re.escape(host.name)} \(?{re.escape(number(each.estimate.mean, sign=True))}[ ,)]", text)
-        worth = f"{host.name} ({number(choice.estimate.mean, sign=True)} {between(choice.interval)})"
+        worth = f"{host.name} ({number(choice.estimate.mean, sign=True)} {format_interval(choice.interval)})"
         assert (worth in text) == (choice.interval[0] > 0)
     scr = tool.hosts([run for run in runs("no-harm-later") if run.experiment["method"] == "scr"]).popitem()[1]["scr"]
     lost = scr.change(("auxiliary", "fixed"), "sinkhorn")
-    assert f"{number(lost.estimate.mean, sign=True)} {between(lost.interval)} on test rows" in read(
+    assert f"{number(lost.estimate.mean, sign=True)} {format_interval(lost.interval)} on test rows" in read(
         "appendix/memories-measured.md"
     )
 
@@ -407,7 +409,7 @@ def test_what_is_said_of_harm_on_cifar_is_what_its_runs_show(place, name):
         each, choice = host.change(host.default(), "sinkhorn"), host.choice(host.default())
         said = f"{host.name} ({number(each.estimate.mean, sign=True)})"
         assert (said in text) == (tool.verdict(each) != "not shown")
-        worth = f"{number(choice.estimate.mean, sign=True)} {between(choice.interval)}"
+        worth = f"{number(choice.estimate.mean, sign=True)} {format_interval(choice.interval)}"
         chosen = re.search(rf"\b{re.escape(f'{host.name} ({worth}')}[,;)]", text.split("better than random rows")[1])
         assert bool(chosen) == (choice.interval[0] > 0)
     if place[0] == "cifar10":
@@ -439,7 +441,7 @@ def test_eleven_seeds_of_derpp_on_cifar100_are_one_experiment_and_gain_what_is_s
     change = paired(found[True], found[False])
     better = sum(each > 0 for each in change.by_seed.values())
     assert (change.estimate.n, better) == (11, 8)
-    gain = f"{number(change.estimate.mean, sign=True)} {between(change.interval)}"
+    gain = f"{number(change.estimate.mean, sign=True)} {format_interval(change.interval)}"
     assert f"over all eleven it gains **{gain}**, in eight of them" in PAYS.read_text(encoding="utf-8")
 
 
@@ -448,7 +450,7 @@ def test_seeds_beside_the_planned_ones_are_said_where_they_speak_against_a_gain(
 
     def words(each, n):
         assert each.estimate.n == n
-        return f"{number(each.estimate.mean, sign=True)} {between(each.interval)}"
+        return f"{number(each.estimate.mean, sign=True)} {format_interval(each.interval)}"
 
     board, ledger = tool.hosts(tool.reported(runs("no-harm")))["cifar10", 200], of_the_ledger(200)
     said = {}
@@ -535,11 +537,11 @@ def test_what_the_head_gives_beside_an_average_is_what_the_runs_show():
         if recipe and plan["weight_average"] and plan["stream_loss"] == "asymmetric":
             newest[plan["data"], plan["predict"]].append(run.class_il[-1][-1])
             last[plan["data"], plan["predict"]].append(run.acc_last)
-    assert f"({measured(estimate(last['cifar100', None]))})" in text
-    assert f"{measured(estimate(last['cifar10', None]))} over fifty batches on test rows" in text
+    assert f"({format_mean(estimate(last['cifar100', None]))})" in text
+    assert f"{format_mean(estimate(last['cifar10', None]))} over fifty batches on test rows" in text
     head, means = ([f"{f(newest['cifar100', way]):.0f}" for f in (min, max)] for way in (None, "nearest-mean"))
     assert f"newest task has {' to '.join(head)} of 100 right, by nearest means {' to '.join(means)}" in text
-    assert f"by the head {measured(estimate(last['cifar100', None]))}" in recipes()["best"].cases[2].measured
+    assert f"by the head {format_mean(estimate(last['cifar100', None]))}" in recipes()["best"].cases[2].measured
 
 
 DEMO = {
@@ -590,17 +592,17 @@ def test_the_demos_page_has_the_numbers_of_its_runs_and_controls():
 
     def gain(key, host, metric):
         each = paired(by_seed(key, metric), by_seed((host, "reservoir"), metric))
-        return f"{number(each.estimate.mean, sign=True)} {between(each.interval)}"
+        return f"{number(each.estimate.mean, sign=True)} {format_interval(each.interval)}"
 
     for name, *cells in table:
         own = found[DEMO[name]]
         assert sorted(own) == [*range(6)]
         levels = ("acc_last", "acc_mean", "task_il_last", "forgetting")
-        assert cells[:4] == [measured(estimate(by_seed(DEMO[name], metric).values())) for metric in levels], name
+        assert cells[:4] == [format_mean(estimate(by_seed(DEMO[name], metric).values())) for metric in levels], name
         if cells[4:] and cells[5]:
             assert cells[5:] == [gain(DEMO[name], DEMO[name][0], metric) for metric in ("acc_last", "task_il_last")]
     for key in (("derpp", "reservoir", "3 updates"), ("derpp", "reservoir")):
-        assert measured(estimate(by_seed(key, "acc_last").values())) in recipes()["best"].cases[0].measured
+        assert format_mean(estimate(by_seed(key, "acc_last").values())) in recipes()["best"].cases[0].measured
     words = " ".join(page.split())
     for key, host in ((("der", "auxiliary"), "der"), (("er", "union"), "er"), (("er", "auxiliary"), "er")):
         assert gain(key, host, "acc_last") in words
@@ -611,16 +613,14 @@ def test_what_scarce_rows_gain_is_that_of_the_scores():
     text = " ".join(PAYS.read_text(encoding="utf-8").split("**Scarcer still, it pays.**")[1].split("\n\n")[0].split())
     change = estimate([dual[seed] - own for seed, own in plain.items()])
     assert min(dual[seed] - own for seed, own in plain.items()) > 0
-    words = [measured(estimate(each.values())) for each in (plain, dual, control)]
+    words = [format_mean(estimate(each.values())) for each in (plain, dual, control)]
     assert [word in text for word in (*words, f"**{number(change.mean, sign=True)} ± {number(change.error)}")] == [
         True
     ] * 4
     over = estimate([dual[seed] - own for seed, own in more.items()])
     assert min(dual[seed] - own for seed, own in more.items()) > 0
-    assert (
-        f"has {measured(estimate(more.values()))}, so that {number(over.mean, sign=True)} ± {number(over.error)} points"
-        in text
-    )
+    has = f"has {format_mean(estimate(more.values()))}"
+    assert f"{has}, so that {number(over.mean, sign=True)} ± {number(over.error)} points" in text
     evidence = recipes()["best"].cases[2].evidence
     assert f"({number(mean(dual.values()))} against {number(mean(plain.values()))})" in evidence
 
@@ -639,7 +639,7 @@ def test_the_recipe_by_rows_of_memory_is_that_of_the_scores():
         rows, *cells = (cell.strip(" *") for cell in line.strip("|").split("|"))
         for cell, (memory, way) in zip(cells, ways, strict=True):
             own = [each for name, each in found.items() if {memory, f"λ={rows}"} < {*name.split(" · ")} and way in name]
-            assert [measured(estimate(each.values())) for each in own] == ([cell] if cell else [])
+            assert [format_mean(estimate(each.values())) for each in own] == ([cell] if cell else [])
             seen += len(own)
     assert seen == len(found) == 14
 
@@ -657,7 +657,7 @@ def test_averages_of_weights_are_those_of_the_scores(name, head):
     found = {}
     for runs, own in scores(name).items():
         words, _, left = runs.partition(" · weights averaged by ")
-        found[frozenset(words.split(" · ")), left or "last weights"] = measured(estimate(own.values()))
+        found[frozenset(words.split(" · ")), left or "last weights"] = format_mean(estimate(own.values()))
     said, columns = {}, head.strip("| ").split(" | ")
     lines = read("how-to/ingredients.md").split(f"{head}\n")[1].splitlines()[1:]
     for line in lines[: lines.index("")]:
@@ -677,7 +677,7 @@ def test_what_queries_in_bfloat16_change_is_what_the_runs_show():
     for method, seeds in (("vrmcl", "ten"), ("pocl", "eight")):
         half, same = found[method, "bf16"], found[method, "same"]
         change = paired(half, same)
-        means = [measured(estimate([own[seed] for seed in change.by_seed])) for own in (half, same)]
+        means = [format_mean(estimate([own[seed] for seed in change.by_seed])) for own in (half, same)]
         assert f"{means[0]} against {means[1]} with {title(METHODS, method)}" in text
         moved = change.estimate
         assert f"{number(moved.mean, sign=True)} ± {number(moved.error)} over {seeds}" in text
@@ -695,7 +695,7 @@ def test_what_scr_and_onpro_reach_is_what_their_runs_show():
     whole = [("scr", "cifar10", 200, "resnet18"), ("scr", "cifar100", 500, "resnet18")]
     page = read("methods/scr.md")
     for kind in slim:
-        assert f"| {kind[2]} | {measured(estimate(found[kind]))} | {len(found[kind])} |" in page
+        assert f"| {kind[2]} | {format_mean(estimate(found[kind]))} | {len(found[kind])} |" in page
     for kind in whole:
         assert f"| {kind[2]} | {number(found[kind][0])} | 1 |" in page
     page = read("methods/onpro.md")
@@ -709,4 +709,6 @@ def test_what_scr_and_onpro_reach_is_what_their_runs_show():
         if own and all(plan[key] == value for key, value in FULL_RECIPE.items()):
             recipe[plan["data"]].append(run.acc_last)
     assert f"which has {number(mean(recipe['cifar10']))} and {number(mean(recipe['cifar100']))} there" in page
-    assert f"with a reservoir for ODEDM {measured(estimate(recipe['cifar100']))}" in recipes()["best"].cases[2].measured
+    assert (
+        f"with a reservoir for ODEDM {format_mean(estimate(recipe['cifar100']))}" in recipes()["best"].cases[2].measured
+    )

@@ -26,7 +26,7 @@ from odedm.memory.settings import ODEDM, memory_from_dict
 from odedm.paper.equal_tuning import equal_tuning
 from odedm.report.statistics import Paired
 from odedm.report.tables import markdown_rows
-from odedm.report.wording import measured, number
+from odedm.report.wording import format_mean, number
 from odedm.results.packed import read_packed
 from odedm.results.result import Result
 from odedm.study.study import Study
@@ -115,7 +115,7 @@ def table(own: Sequence[Case]) -> str:
     """A row for each host."""
     lines = []
     for each in own:
-        paper = [measured(value) for value in each.printed.values()]
+        paper = [format_mean(value) for value in each.printed.values()]
         gain = "" if each.gain is None else f", {number(each.gain, sign=True)}"
         rates = [_rate(each.rate(side)) for side in SIDES]
         cells = [f"{' → '.join(paper)}{gain}", each.constants.words(), ", ".join(rates), each.tuned.words()]

@@ -15,7 +15,7 @@ from odedm.paper.printed import published
 from odedm.paper.protocol import constants
 from odedm.report.published_number import Published
 from odedm.report.statistics import Paired, estimate, paired
-from odedm.report.wording import between, measured, number
+from odedm.report.wording import format_interval, format_mean, number
 from odedm.results.result import Result
 from odedm.results.schema import is_numbers
 from odedm.study.contests import candidates_of
@@ -43,7 +43,7 @@ class Arms:
         """Both sides and the change, as a cell."""
         if not self.results:
             return "–"
-        both = [measured(estimate(own.values())) if own else "–" for own in self.scores.values()]
+        both = [format_mean(estimate(own.values())) if own else "–" for own in self.scores.values()]
         found = self.change()
         return " → ".join(both) + ("" if found is None else f", {change_in_words(found)}")
 
@@ -152,6 +152,6 @@ def change_in_words(change: Paired) -> str:
     >>> change_in_words(paired({0: 3.0, 1: 4.0, 2: 3.5, 3: 2.0, 4: 5.0}, dict.fromkeys(range(5), 0.0)))
     '**+3.5 [2.4, 4.6]**'
     """
-    interval = "" if change.interval is None else f" {between(change.interval)}"
+    interval = "" if change.interval is None else f" {format_interval(change.interval)}"
     words = f"{number(change.estimate.mean, sign=True)}{interval}"
     return f"**{words}**" if change.clear else words

@@ -28,7 +28,7 @@ from odedm.core.registry import METHODS, title
 from odedm.core.validators import Float
 from odedm.report.statistics import Paired, estimate, paired
 from odedm.report.tables import markdown_rows
-from odedm.report.wording import between, measured, number
+from odedm.report.wording import format_interval, format_mean, number
 from odedm.results.packed import read_packed
 from odedm.results.result import Result
 from odedm.study.study import parse
@@ -168,7 +168,7 @@ def table(rows: list[Entry]) -> str:
                 row.memory,
                 row.ingredients or "–",
                 str(len(row.runs)),
-                measured(estimate(row.scores.values())),
+                format_mean(estimate(row.scores.values())),
                 "" if change is None else format_duration(change),
                 number(mean(each.total_seconds for each in row.runs.values())),
                 cost(row),
@@ -196,7 +196,7 @@ def left_out(boards: Mapping[tuple[str, int], list[Entry]]) -> str:
 
 def format_duration(change: Paired) -> str:
     """The mean, and its interval where there is one."""
-    spread = "" if change.interval is None else f" {between(change.interval)}"
+    spread = "" if change.interval is None else f" {format_interval(change.interval)}"
     return number(change.estimate.mean, sign=True) + spread
 
 
@@ -237,7 +237,7 @@ def chosen(files: Iterable[Path]) -> str:
                 scores[line["runs"]].append(Float(0, 100).validate("held_out_acc", float(line["held_out_acc"])))
         except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
             raise UsageError(f"'{path}' is no held-out.csv of `odedm study --held-out`: {error!r:.200}.") from None
-        rows = [[name, str(len(own)), measured(estimate(own))] for name, own in scores.items()]
+        rows = [[name, str(len(own)), format_mean(estimate(own))] for name, own in scores.items()]
         data = path.stem.rpartition("-")[2]
         parts.append(f"\n{markdown_rows([data, 'seeds', 'held-out ACC'], rows)}")
     return CHOSEN + "".join(parts) if parts else ""

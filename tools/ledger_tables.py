@@ -17,7 +17,7 @@ from pathlib import Path
 from odedm.report.model import Cell, model
 from odedm.report.summary import TOLD, Table, summarise
 from odedm.report.tables import markdown_rows
-from odedm.report.wording import between, measured, number
+from odedm.report.wording import format_interval, format_mean, number
 from odedm.study.merging import read_all
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -62,11 +62,11 @@ def to_ledger_table(table: Table) -> str:
 def _words(cell: Cell) -> list[str]:
     """A number, its change, the paper's and the gap to it."""
     change = "" if cell.change is None else number(cell.change.estimate.mean, sign=True)
-    spread = "" if cell.interval is None else f" {between(cell.interval)}"
+    spread = "" if cell.interval is None else f" {format_interval(cell.interval)}"
     if cell.paper is None or cell.gap is None:
-        return [measured(cell.value), change + spread, "", ""]
+        return [format_mean(cell.value), change + spread, "", ""]
     mark = f" ({cell.verdict})" if cell.verdict else ""
-    return [measured(cell.value), change + spread, measured(cell.paper), number(cell.gap, sign=True) + mark]
+    return [format_mean(cell.value), change + spread, format_mean(cell.paper), number(cell.gap, sign=True) + mark]
 
 
 def main() -> None:

@@ -25,7 +25,7 @@ from odedm.core.registry import METHODS, title
 from odedm.memory.settings import ODEDM, memory_to_dict
 from odedm.report.statistics import FEWEST, Paired, estimate, paired
 from odedm.report.tables import markdown_rows
-from odedm.report.wording import between, measured, number
+from odedm.report.wording import format_interval, format_mean, number
 from odedm.results.packed import read_packed
 from odedm.results.result import Result
 from odedm.study.study import parse
@@ -155,14 +155,14 @@ def table(own: Iterable[Host]) -> str:
 def level(scores: Mapping[int, float], change: Paired | None) -> str:
     """The mean over the seeds that were compared, so that two of them differ by the change; over all if none were."""
     own = scores if change is None else {seed: scores[seed] for seed in change.by_seed}
-    return measured(estimate(own.values())) if own else "–"
+    return format_mean(estimate(own.values())) if own else "–"
 
 
 def words(change: Paired | None) -> str:
     """A change with its interval."""
     if change is None:
         return "–"
-    spread = "" if change.interval is None else f" {between(change.interval)}"
+    spread = "" if change.interval is None else f" {format_interval(change.interval)}"
     return number(change.estimate.mean, sign=True) + spread
 
 

@@ -1,5 +1,6 @@
 """The class-balanced reservoir against the paper's algorithm, written out slowly."""
 
+import copy
 import pickle
 import random
 from collections import Counter
@@ -87,6 +88,34 @@ def test_the_very_rows_of_the_slow_version(capacity, batch, classes):
         memory = filled(rows, capacity, batch=batch, classes=classes, seed=seed)
         wanted = by_keys(rows["label"].tolist(), capacity, batch=batch, seed=seed)
         assert set(memory.rows()["index"].tolist()) == wanted
+
+
+@pytest.mark.parametrize(("capacity", "batch", "classes"), [(12, 7, 5), (3, 20, 5), (40, 8, 5), (50, 10, 200)])
+def test_a_host_and_a_device_keep_the_same_rows(capacity, batch, classes, monkeypatch):
+    """On a device nothing may be read back; the same draws give the same rows, pins and all."""
+    shares = [8.0, 4.0, 2.0, 1.0, 0.3] if classes == 5 else [1.0] * classes
+    label, kept = torch.tensor([0, 1]), []
+    for see in (CBRSBuffer._see_on_host, CBRSBuffer._see_on_device):
+        monkeypatch.setattr(CBRSBuffer, "_see_on_host", see)
+        for seed in range(4):
+            memory = filled(stream(seed, shares, 200), capacity, batch=batch, classes=classes)
+            memory.pin({"label": label, "index": label + 900, "prototype": label})
+            rows, rng = stream(seed + 50, shares, 100), torch.Generator().manual_seed(seed + 100)
+            for start in range(0, 100, batch):
+                memory.see({name: column[start : start + batch] for name, column in rows.items()}, rng=rng)
+            kept.append({name: memory.rows()[name].tolist() for name in ("index", "full", "order", "prototype")})
+    assert kept[:4] == kept[4:]
+
+
+def test_a_copy_goes_on_as_the_memory_does():
+    rows = stream(2, [3.0, 2.0, 1.0], 200)
+    memory = filled({name: column[:100] for name, column in rows.items()}, 20, classes=3)
+    later = {name: column[100:] for name, column in rows.items()}
+    kept = []
+    for other in (copy.deepcopy(memory), pickle.loads(pickle.dumps(memory)), memory):
+        other.see(later, rng=torch.Generator().manual_seed(7))
+        kept.append(other.rows()["index"].tolist())
+    assert kept[0] == kept[1] == kept[2]
 
 
 def test_every_row_is_kept_as_often_as_by_the_papers_algorithm():

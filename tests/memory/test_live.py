@@ -455,3 +455,35 @@ def test_bounded_candidates_of_tasks_with_one_class_each():
     plan = {"data": odedm.blobs(per_class=20, classes=3, tasks=3), "method": "er", "batch": 8}
     kept = odedm.train(memory=ODEDM(30, k=2, candidates=5), **plan).memory
     assert kept.class_counts(3)["long"] == [2, 2, 0]
+
+
+class Draws(torch.utils.data.IterableDataset):
+    """Four draws of 8 rows of a memory."""
+
+    def __init__(self, memory):
+        self.memory = memory
+
+    def __iter__(self):
+        for _ in range(4):
+            yield tuple(self.memory.sample(8)["images"][:, 0].tolist())
+
+
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_workers_of_a_loader_draw_other_rows_in_each_worker_and_epoch_and_the_same_by_seed(start):
+    memory = DualMemory(500)
+    memory.add(torch.arange(500.0)[:, None].expand(-1, 2), torch.arange(500) % 3)
+    loaders = [
+        torch.utils.data.DataLoader(
+            Draws(memory),
+            batch_size=None,
+            num_workers=2,
+            multiprocessing_context=start,
+            generator=torch.Generator().manual_seed(5),
+        )
+        for _ in range(2)
+    ]
+    epochs = [list(loaders[0]), list(loaders[0])]
+    drawn = [str(draw) for epoch in epochs for draw in epoch]
+    assert len(drawn) == len({*drawn}) == 16
+    assert sorted(map(str, loaders[1])) == sorted(drawn[:8])
+    memory.sample(8)  # the memory's own draws go on

@@ -8,18 +8,21 @@ from pathlib import Path
 
 import pytest
 from commands import odedm
-from report_runs import Fabricate, groups_of, table_of
+from report_runs import Fabricate, groups_of, table_of, with_extra
 from rich.console import Console
 
 from odedm import Experiment, Native, UsageError
+from odedm.core.plugins import register
+from odedm.core.registry import METHODS
 from odedm.execute.job import Job
+from odedm.report import shared_settings
 from odedm.report.load import load
 from odedm.report.model import model
 from odedm.report.page import render
 from odedm.report.summary import Table, summarise
 from odedm.report.tables import escape, to_csv, to_latex, to_markdown
 from odedm.report.terminal import print_table
-from odedm.report.verdicts import verdicts
+from odedm.report.verdicts import headline, notes
 
 
 def beta(value: float) -> dict[str, object]:
@@ -141,15 +144,9 @@ def test_anything_is_compared_with_anything_by_seed(fabricate: Fabricate, tmp_pa
         "ER · reservoir": -10.0,
         "DER++ · reservoir · β=1.5": 4.0,
     }
-    assert any(
-        said.strip().startswith(
-            "DER++ (reservoir, β=1.5) against DER++ (reservoir, β=0.5): +4.0 points of ACC_5 [4.0, 4.0] over 6 seeds"
-        )
-        for said in verdicts(table)
-    )
     page = render(table)
-    assert "minus DER++ · reservoir · β=0.5" in page
-    assert "with the memory minus" not in page
+    assert "against DER++ · reservoir · β=0.5" in page
+    assert "without ODEDM" not in page
     assert r"change against DER++ $\cdot$ reservoir $\cdot$ $\beta$=0.5" in to_latex(table)
     said = odedm("report", tmp_path / "runs", "--baseline", "β=0.5", "--markdown", "--out", tmp_path / "x.html")
     assert "+4.0 [4.0, 4.0]" in said
@@ -167,10 +164,75 @@ def test_a_baseline_that_is_none_or_several_is_a_sentence(fabricate: Fabricate, 
 def test_another_problem_is_not_compared(fabricate: Fabricate) -> None:
     table = against("standard", fabricate(), fabricate(acc=60.0, over={"imbalance": "imbalanced"}))
     assert table.compared == []
-    assert "is another problem than DER++ · ODEDM · standard (by imbalance): not compared." in verdicts(table)[0]
+    assert notes(table) == ["Not compared, as another problem: DER++ · ODEDM · imbalanced."]
 
 
-def test_where_nothing_can_be_paired_it_says_what_differs(fabricate: Fabricate) -> None:
-    (said,) = verdicts(table_of(fabricate(memory="reservoir", over=beta(0.5)), fabricate(over=beta(1.5))))
-    assert "differ in options.beta (0.5 and 1.5), memory.name (reservoir and odedm)" in said
-    assert "--baseline 'DER++ · reservoir · β=0.5'" in said
+def test_where_nothing_can_be_paired_it_says_how_to_compare(fabricate: Fabricate) -> None:
+    (note,) = notes(table_of(fabricate(memory="reservoir", over=beta(0.5)), fabricate(over=beta(1.5))))
+    assert note.startswith("Nothing to compare: no two groups differ by the memory alone.")
+    assert "--baseline" in note
+
+
+def modes(fabricate: Fabricate, **replay: str) -> Table:
+    folders = []
+    for method, mode in replay.items():
+        cost = 2.0 if mode == "union" else 2.7
+        folders += [with_extra(fabricate(method, "reservoir", seed=seed), sample_gradients=2.0) for seed in range(2)]
+        folders += [
+            with_extra(fabricate(method, seed=seed, acc=60.0 + seed, knobs={"replay": mode}), sample_gradients=cost)
+            for seed in range(2)
+        ]
+    return table_of(*folders)
+
+
+def test_runs_of_other_replay_modes_say_so_everywhere(fabricate: Fabricate) -> None:
+    """A method may win by its mode alone: a default study compared two, and nothing said so."""
+    table = modes(fabricate, er="union", mine="auxiliary")
+    dual = [group.label for group in table.groups if not group.plain]
+    assert dual == ["ER · ODEDM · union replay", "mine · ODEDM · auxiliary replay"]
+    note = "Runs with ODEDM differ in replay mode: union (ER); auxiliary (mine). Between modes a difference is not"
+    assert f"{note} ODEDM's." in notes(table)
+    console = Console(width=200, file=io.StringIO(), color_system=None)
+    print_table(table, console)
+    assert note in console.file.getvalue()  # type: ignore[attr-defined]
+    assert "Runs with ODEDM differ in replay mode" in render(table)
+    assert "Replay modes with ODEDM differ: union (ER); auxiliary (mine)." in to_latex(table)
+    assert [row["memory.replay"] for row in csv.DictReader(io.StringIO(to_csv(table)))] == [
+        "", "union", "", "auxiliary",
+    ]  # fmt: skip
+    assert headline(table)[0].startswith("The best final accuracy is")
+    assert "replay" in headline(table)[0]
+
+
+def test_a_change_is_odedms_only_where_both_sides_cost_the_same(fabricate: Fabricate) -> None:
+    same = modes(fabricate, er="union")
+    assert same.against == "the same runs without ODEDM"
+    assert not same.costs_differ
+    assert [row.differs_in for row in same.compared] == [[]]
+    assert "Gradients" not in to_latex(same)
+    other = modes(fabricate, derpp="auxiliary")
+    assert [row.differs_in for row in other.compared] == [["gradients per row (2.0 and 2.7)"]]
+    words = "the same runs without ODEDM (other gradients per row)"
+    assert words in headline(other)[1]
+    assert words in to_latex(other)
+    assert words in render(other)
+    assert "at 2.7 gradients per row" in headline(other)[0]
+    assert "the change is not ODEDM's alone" in notes(other)[-1]
+    rows = list(csv.DictReader(io.StringIO(to_csv(other))))
+    assert [row["differs_in"] for row in rows] == ["", "gradients per row (2.0 and 2.7)"]
+    assert [row["partner"] for row in rows] == ["", "DER++ · reservoir"]
+
+
+def test_a_caption_is_the_same_whether_code_from_outside_is_loaded_or_not(fabricate: Fabricate) -> None:
+    folders = [
+        fabricate("mine", memory, over={"options": {"lr": 0.03, "beta": 0.5}}) for memory in ("reservoir", "odedm")
+    ]
+    unloaded = to_latex(table_of(*folders))
+    shared_settings._option_defaults.cache_clear()
+    # a class with a constant of that name and default
+    register("methods", "mine", "odedm.methods.derpp:DERpp")
+    try:
+        assert to_latex(table_of(*folders)) == unloaded
+        assert r"$\beta$=0.5 (mine)" in unloaded or r"$\beta$=0.5" in unloaded
+    finally:
+        METHODS.pop("mine")

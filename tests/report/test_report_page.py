@@ -17,7 +17,7 @@ from report_runs import Fabricate, groups_of, table_of
 from sampling import KEEPING
 
 from odedm.core.errors import UsageError
-from odedm.report import page, verdicts
+from odedm.report import page
 from odedm.report.figures import style
 from odedm.report.figures.all_figures import report_figures
 from odedm.report.figures.curves import BASELINE_STROKE, BOUND_STROKES, families, forgetting_curves, named_strokes
@@ -84,8 +84,8 @@ def full(fabricate: Fabricate) -> list[Path]:
 
 def test_page_says_what_was_found_and_shows_every_figure(fabricate: Fabricate, tmp_path: Path) -> None:
     text = written(tmp_path, *full(fabricate))
-    assert "ODEDM changed DER by +10.0 points of ACC<sub>5</sub> [10.0, 10.0] over 3 seeds (better in 3 of 3, " in text
-    assert text.count("Where 3 seeds all agree, p is 0.25, its smallest value") == 1
+    assert "2 comparisons with the same runs without ODEDM: 2 open (fewer than 5 seeds); +10.0 points of ACC" in text
+    assert text.count("Fewer than 5 seeds: intervals are Student") == 1
     for name in ("differences", "forgetting", "matrices", "classes", "pictures", "seconds"):
         assert f'id="f-{name}"' in text
     assert text.count("<figure") == text.count("<figcaption") == 6
@@ -282,17 +282,6 @@ def test_more_groups_than_anyone_looks_at_take_no_more_time_or_room(fabricate: F
     folders = [fabricate("er", "reservoir", saved=None, over={"epochs": n}) for n in range(1, 13)]
     table = table_of(*folders)
     monkeypatch.setattr(style, "MOST_ROWS", 5)
-    monkeypatch.setattr(verdicts, "MOST_PAIRED", 4)
-    held: list[object] = []
-    apart = verdicts._apart
-    monkeypatch.setattr(verdicts, "_apart", lambda *two: held.append(two) or apart(*two))
-    assert "the nearest, differ in epochs" in verdicts.gaps(table)[0]
-    assert len(held) == 7  # six pairs, and the words on one
-    rates = [{"epochs": n, "options": {"lr": 0.5}} for n in range(1, 5)]
-    folders += [fabricate("er", "odedm", saved=None, over=each) for each in rates]
-    folders += [fabricate("derpp", memory, saved=None) for memory in ("reservoir", "odedm")]
-    held.clear()
-    assert len(verdicts.gaps(table_of(*folders))) == len(held) == 4  # one for each that is named, and no other
     figures = report_figures(table, 3)
     assert len(figures["forgetting"]) == 3
     (seconds,) = figures["seconds"]

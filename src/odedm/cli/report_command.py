@@ -93,12 +93,11 @@ def tell_report(
     page: Path | None,
     form: str = "rich",
     *,
-    most: int | None = None,
     pending: Sequence[Unfinished] = (),
     caption: str = "",
     label: str = "",
 ) -> None:
-    """Print the table of runs, with up to `most` sentences about it, and what is not over yet.
+    """Print the table of runs, with notes about it, and what is not over yet.
 
     The page is written, if one is given. LaTeX may have a caption and a label of its own.
     """
@@ -108,7 +107,7 @@ def tell_report(
     from odedm.report.unfinished import to_go_on
 
     if table.rows:
-        print_table(table, out, form, most=most, caption=caption, label=label)
+        print_table(table, out, form, caption=caption, label=label)
     for sentence in told_faults(table.faults, sum(len(group.runs) for group in table.groups)):
         say(sentence)
     for sentence in table.mixed:

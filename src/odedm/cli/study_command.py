@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from odedm.study.study_runner import StudyStatus
 
 PAGE = "report.html"
-MOST_SAID = 8
-"""Sentences under the table; a large study has hundreds, and the page holds them all."""
 PLACE = ("device", "threads")
 """Settings of an experiment that say where it runs; a study has them for all of its runs."""
 
@@ -251,7 +249,7 @@ def report_study(status: StudyStatus, folder: Path) -> None:
     table = summarise(with_scores(done, study))
     for name, form in {"md": to_markdown, "csv": to_csv, "tex": to_latex}.items():
         write_text(folder / f"table.{name}", form(table))
-    tell_report(table, folder / PAGE, most=MOST_SAID)
+    tell_report(table, folder / PAGE)
 
 
 def _conclude(status: StudyStatus, summary: Summary, *, retry: bool) -> None:

@@ -56,11 +56,15 @@ class KeyIndex:
         return self._low
 
     def replaced(self, keys: list[float], slots: list[int]) -> None:
-        """Note that the slots of as many smallest keys have just got these keys, which are neither EMPTY nor PINNED.
+        """Note that slots have just got these keys, which are neither EMPTY nor PINNED.
 
-        They were written through numpy, which torch does not count.
+        They were written through numpy, which torch does not count. Where they are those of the smallest keys, in
+        order, the others are still known.
         """
-        del self._low[: len(keys)]
+        if [slot for _, slot in self._low[: len(slots)]] == slots:
+            del self._low[: len(keys)]
+        else:
+            self._low, self._all_low = [], False
         for entry in zip(keys, slots, strict=True):
             if self._all_low or (self._low and entry < self._low[-1]):
                 insort(self._low, entry)

@@ -63,7 +63,7 @@ def go_on(kept: KeptModel, when: Mapping[str, Any]) -> Learner:
         **when,
     )
     with learner._numerics(None):
-        fitted = learner._join(kept.schema, kept.labels.kind, list(kept.labels.classes))
+        fitted = learner._built(kept.schema, kept.labels)
     try:
         _fill(fitted.engine, kept)
     except InvalidFileError as error:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import final
+from typing import Any, ClassVar, final
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from odedm.core.rows import ColumnSpec, MemoryPart, ModelView, Rows, Task, count
-from odedm.core.store import EMPTY
+from odedm.core.store import EMPTY, Accepted
 from odedm.core.stored_names import stored
 from odedm.memory.buffer import Buffer
+from odedm.memory.class_index import ClassIndex
 
 FULL = ColumnSpec("full", dtype=torch.bool)
 
@@ -39,6 +41,10 @@ class CBRSBuffer(Buffer):
     [2, 2]
     """
 
+    TRANSIENT: ClassVar[frozenset[str]] = frozenset({"_index"})
+
+    _index: ClassIndex | None = None
+
     def __init__(
         self,
         capacity: int,
@@ -62,12 +68,47 @@ class CBRSBuffer(Buffer):
         chance = torch.rand(excess, dtype=torch.float64, generator=rng, device=device)
         if room == 0:
             return
+        if self.store.key.is_cpu:
+            self._see_on_host(rows, fresh, chance)
+        else:
+            self._see_on_device(rows, fresh, chance)
+
+    def _see_on_host(self, rows: Rows, fresh: Tensor, chance: Tensor) -> None:
+        """Offer rows [n] with keys [n], and m chances for those that find no room, by an index of the classes."""
+        index = self._index = self._current_index()
+        labels, keys, lucks = rows["label"].tolist(), fresh.tolist(), chance.tolist()
+        fitting = len(keys) - len(lucks)
+        winners = {index.add(labels[i], keys[i]): i for i in range(fitting)}
+        for i, luck in enumerate(lucks, fitting):
+            slot = index.offer(labels[i], keys[i], luck)
+            if slot is not None:
+                winners[slot] = i
+        if winners:
+            row = np.array([*winners.values()])
+            won = Accepted(row, np.array([*winners]))
+            full = np.array([labels[i] in index.full for i in winners.values()])
+            self.store.put(won, rows, fresh, prototype=-1, order=int(self.num_seen) + row, full=full)
+        marked = index.newly_full()
+        if marked:
+            self.store.columns["full"][marked] = True
+        self.num_seen += len(keys)
+        self._short = min(self._short + len(keys), self.short_capacity)
+
+    def _see_on_device(self, rows: Rows, fresh: Tensor, chance: Tensor) -> None:
+        """Do the same without a look at a value, so that a step can be recorded."""
+        amount, device = len(fresh), fresh.device
         which, classes = self._classes(rows["label"])
-        arriving = self.capacity + torch.arange(amount - excess, amount, device=device)
+        arriving = self.capacity + torch.arange(amount - len(chance), amount, device=device)
         key = torch.cat([self._short_keys(), fresh])
         key, full = make_room(key, which, self._full(which, classes), arriving, chance)
         self._rewrite(key[: self.capacity], full[which[: self.capacity]])
         self.insert({**rows, "full": full[which[self.capacity :]]}, key[self.capacity :])
+
+    def _current_index(self) -> ClassIndex:
+        store = self.store
+        if self._index is not None and self._index.is_current(store.key):
+            return self._index
+        return ClassIndex(store.key, store.columns["label"], store.columns["full"])
 
     def pin(self, rows: Rows) -> None:
         """Keep rows for good, in the place of empty slots and then of rows of the largest classes."""
@@ -86,10 +127,21 @@ class CBRSBuffer(Buffer):
     def end_task(self, task: Task, probe: ModelView, *, rng: torch.Generator) -> None:
         """Nothing changes at a border."""
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_index": None}  # a copy has memory of its own, and writes to it are counted anew
+
     def _shrink(self, room: int) -> None:
         """Let short-term rows go until so many are left, one at a time from the largest class."""
         excess = self._short - room
         if excess <= 0 or room < 0:  # what cannot be is refused by whoever asked for it
+            return
+        if self.store.key.is_cpu:
+            index = self._current_index()
+            gone = [index.evict(luck=0.0) for _ in range(excess)]
+            self.store.columns["full"][index.newly_full()] = True
+            self.store.columns["full"][gone] = False
+            self.store.key[gone] = EMPTY
+            self._short -= excess
             return
         which, classes = self._classes()
         chance = torch.zeros(excess, dtype=torch.float64, device=which.device)  # of equal classes the first gives way
@@ -118,12 +170,16 @@ class CBRSBuffer(Buffer):
     def _full(self, which: Tensor, classes: int) -> Tensor:
         """Which classes [C] are full: their stored rows say so."""
         marked = self.store.columns["full"] & self._belongs(MemoryPart.SHORT)
-        return (members(which[: self.capacity], classes) & marked[:, None]).any(0)
+        return class_sizes(which[: self.capacity], marked, classes) > 0
 
 
-def members(which: Tensor, classes: int) -> Tensor:
-    """Whether row i is of class c [n, C], for the rows' classes [n]."""
-    return which[:, None] == torch.arange(classes, device=which.device)
+def class_sizes(which: Tensor, counts: Tensor, classes: int) -> Tensor:
+    """Return how many of the rows that count [n] are of each class [C], for the rows' classes [n].
+
+    >>> class_sizes(torch.tensor([0, 2, 2]), torch.tensor([True, True, False]), 3).tolist()
+    [1, 0, 1]
+    """
+    return torch.zeros(classes, dtype=torch.int64, device=which.device).index_add_(0, which, counts.long())
 
 
 def make_room(
@@ -143,7 +199,7 @@ def make_room(
     offered, key = key, key.clone()
     if arriving is not None:
         key.index_fill_(0, arriving, EMPTY)
-    counts = (members(which, len(full)) & (key >= 0)[:, None]).sum(0)
+    counts = class_sizes(which, key >= 0, len(full))
     for turn in range(len(chance)):
         luck, largest = chance[turn], counts == counts.amax()
         full = (full & (counts > 0)) | largest

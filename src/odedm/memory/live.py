@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load as tensors_from_bytes
+from safetensors.torch import save as tensors_to_bytes
 
 from odedm.core.errors import UsageError, short_repr, unknown_name_error
+from odedm.core.rng import derive_seed, generator
 from odedm.core.row_schema import RowSchema
 from odedm.core.rows import MemoryPart, Task, count
 from odedm.core.validators import Int
@@ -108,6 +111,7 @@ class DualMemory:
         self._rngs = generators(self.seed, self.device)
         self._schema: RowSchema | None = None
         self._dual: DualBuffer | None = None
+        self._worker_seed: int | None = None
 
     @property
     def capacity(self) -> int:
@@ -171,7 +175,7 @@ class DualMemory:
         torch.Size([3, 2])
         """
         schema, dual = self._known()
-        return schema.to_user(dual.sample(Int(0).validate("n", n), part=_part(part), rng=self._rngs["draw"]))
+        return schema.to_user(dual.sample(Int(0).validate("n", n), part=_part(part), rng=self._draws()))
 
     def rows(self, part: str | MemoryPart = "all") -> dict[str, Any]:
         """All rows of a part, named as in `sample`: short-term by arrival, then long-term by the order of pinning."""
@@ -280,16 +284,25 @@ class DualMemory:
         memory.load_state_dict(state)
         return memory
 
+    def _draws(self) -> torch.Generator:
+        """Return the generator of draws: in a DataLoader's worker one of its own, by worker and epoch."""
+        worker = torch.utils.data.get_worker_info()
+        if worker is not None and worker.seed != self._worker_seed:
+            self._worker_seed = worker.seed
+            self._rngs["draw"] = generator(derive_seed(self.seed, "draw"), f"worker {worker.seed}", self.device)
+        return self._rngs["draw"]
+
     def _known(self) -> tuple[RowSchema, DualBuffer]:
         if self._schema is None or self._dual is None:
             raise UsageError("Nothing was added to this memory yet: call add(images, labels) first.")
         return self._schema, self._dual
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"state": self.state_dict(), "device": str(self.device)}
+        state = self.state_dict()  # tensors as bytes: those that are passed to a spawned process share open files
+        return {"state": {**state, "tensors": tensors_to_bytes(state["tensors"])}, "device": str(self.device)}
 
     def __setstate__(self, stored: dict[str, Any]) -> None:
-        state = stored["state"]
+        state = {**stored["state"], "tensors": tensors_from_bytes(stored["state"]["tensors"])}
         self._begin(live_state.settings_in(state), state["seed"], stored["device"])
         self.load_state_dict(state)
 

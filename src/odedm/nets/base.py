@@ -145,7 +145,8 @@ class evaluating:
         try:
             self._begin()
         except BaseException:
-            self._close()
+            torch._C._set_grad_enabled(self._gradients)
+            self._put_back()
             raise
 
     def _begin(self) -> None:
@@ -167,11 +168,11 @@ class evaluating:
         torch._C._set_grad_enabled(False)
 
     def __exit__(self, *_error: object) -> None:
-        self._close()
-
-    def _close(self) -> None:
-        """Put back the modes; a second call does what an interrupt has kept the first from."""
         torch._C._set_grad_enabled(self._gradients)
+        self._put_back()
+
+    def _put_back(self) -> None:
+        """Put back the modes; a second call does what an interrupt has kept the first from."""
         for state in self._training:
             state["training"] = True
         for module, mode in self._modes:
@@ -179,8 +180,8 @@ class evaluating:
         self._is_open = False
 
     def __del__(self) -> None:
-        if self._is_open:  # an interrupt came before `__exit__` was reached, or in the midst of it
-            self._close()
+        if self._is_open:  # an interrupt came before `__exit__` was over; gradients are another block's by now
+            self._put_back()
 
 
 PLAIN_TRAIN = (nn.Module.train, Net.train)

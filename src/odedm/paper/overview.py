@@ -9,7 +9,7 @@ from odedm.core.registry import METHODS, title
 from odedm.paper.items import ITEMS, PaperProgress, progress
 from odedm.paper.printed_tables import MARKS, METRIC_TITLES, Beside, beside, counted, method_title
 from odedm.report.tables import markdown_rows
-from odedm.report.wording import measured, number
+from odedm.report.wording import format_mean, number
 from odedm.results.folder import FinishedRun
 
 VERDICTS = tuple(str(name) for name in MARKS if name)
@@ -48,10 +48,10 @@ def _worse(cells: Mapping[str, Sequence[Beside]]) -> str:
             if cell.ours is not None and cell.ours.verdict == "worse" and cell.ours.gap is not None:
                 _, data, setting, size, method, _, metric = cell.place
                 label = [METRIC_TITLES[metric], data, setting, f"λ={size}", method_title(method), cell.row[1]]
-                paper = measured(cell.ours.paper) if cell.ours.paper else ""
+                paper = format_mean(cell.ours.paper) if cell.ours.paper else ""
                 key = (*label[:-1], paper)  # a best of several ρ repeats one of them
                 if key not in rows or "best" in rows[key][5]:
-                    rows[key] = [*label, paper, measured(cell.ours.value), number(cell.ours.gap, sign=True)]
+                    rows[key] = [*label, paper, format_mean(cell.ours.value), number(cell.ours.gap, sign=True)]
     head = ["metric", "data", "setting", "memory", "method", "with", "paper", "ours", "gap"]
     return markdown_rows(head, [rows[key] for key in sorted(rows)], texts=6)
 

@@ -22,7 +22,7 @@ from odedm.training.experiment import Experiment
 BASELINES = ("native", "reservoir")
 """Memories without a long-term part, the nearer partner of ODEDM first: it hosts the method's own policy."""
 # What sets the pace of a run is not what is tried: seeds may be spread over machines.
-SEED_ONLY = frozenset({"seed", *(name for name, own in settings_of(Experiment).items() if own.speed_only)})
+SEED_ONLY = frozenset({"seed", *(name for name, setting in settings_of(Experiment).items() if setting.speed_only)})
 DISTANCE = frozenset(
     f"memory.{name}" for name in ("distance", "epsilon", "pair_epsilon", "ground", "screen", "bandwidth")
 )
@@ -89,83 +89,83 @@ class Group:
         return canonical({key: value for key, value in self.settings.items() if not belongs_to_memory(key)})
 
 
-def group(runs: Sequence[FinishedRun]) -> list[Group]:
-    """The runs by everything but the seed: by data, method and capacity, reservoir before the other memories.
+def group_runs(runs: Sequence[FinishedRun]) -> list[Group]:
+    """Return the runs by everything but the seed: by data, method and capacity, reservoir before the other memories.
 
     The same seed twice in a group is an error: counted twice it would make the standard error too small, and picking
     one of two would hide which one is reported.
     """
-    found = _together(sorted(runs, key=lambda run: run.seed), _settings)
-    for first, second in (pair for members in found for pair in pairwise(members)):
+    groups = _together(sorted(runs, key=lambda run: run.seed), _settings)
+    for first, second in (pair for members in groups for pair in pairwise(members)):
         if first.seed == second.seed:
             raise UsageError(
                 f"Seed {first.seed} of one experiment was given twice: '{first.folder}' and '{second.folder}'. "
                 "Seeds are averaged and paired, so each may count once: leave one of the two folders out."
             )
-    found.sort(key=lambda members: _place(_settings(members[0])))
-    settings = [_settings(members[0]) for members in found]
-    named = zip(found, settings, group_names(settings), strict=True)
-    return [Group(tuple(members), own, *names) for members, own, names in named]
+    groups.sort(key=lambda members: _order(_settings(members[0])))
+    settings = [_settings(members[0]) for members in groups]
+    named = zip(groups, settings, group_names(settings), strict=True)
+    return [Group(tuple(members), shared, *names) for members, shared, names in named]
 
 
 def group_by_settings(groups: Sequence[Group], free: Callable[[str], bool]) -> list[list[Group]]:
-    """The groups by every setting that is not free, each set in the order in which they came."""
-    return _together(groups, lambda each: {key: value for key, value in each.settings.items() if not free(key)})
+    """Return the groups by every setting that is not free, each set in the order in which they came."""
+    return _together(groups, lambda group: {key: value for key, value in group.settings.items() if not free(key)})
 
 
 def sweeps(groups: Sequence[Group], setting: str, value: Callable[[Group], object]) -> list[list[Group]]:
-    """The groups that differ in a setting alone, and in what follows it; `value` is that of a group in it.
+    """Return the groups that differ in a setting alone, and in what follows it; `value` is that of a group in it.
 
     With DAC and without it are two. Where several have one value, what follows is a sweep of its own, and only k may
     go along.
     """
     found: list[list[Group]] = []
-    sides = [[each for each in groups if (each.settings.get("memory.dac") is None) is none] for none in (True, False)]
-    for own in [each for side in sides for each in group_by_settings(side, lambda key: key in FOLLOWS[setting])]:
-        apart = len({value(each) for each in own}) == len(own)
-        found += [own] if apart else group_by_settings(own, lambda key: key in (setting, "memory.k"))
+    for without_dac in (True, False):
+        side = [group for group in groups if (group.settings.get("memory.dac") is None) is without_dac]
+        for members in group_by_settings(side, lambda key: key in FOLLOWS[setting]):
+            distinct = len({value(group) for group in members}) == len(members)
+            found += [members] if distinct else group_by_settings(members, lambda key: key in (setting, "memory.k"))
     return found
 
 
 def by_distance(groups: Sequence[Group]) -> list[dict[str, Group]]:
-    """Groups with ODEDM that differ in the distance alone, by its name, at least two; the first one of each.
+    """Return groups with ODEDM that differ in the distance alone, by its name, at least two; the first one of each.
 
     Choices without clusters, which have no DAC, stand beside distances with any.
     """
-    found = []
-    direct, near = (
-        [each for each in groups if not each.plain and each.direct_choice is direct] for direct in (True, False)
-    )
-    for own in group_by_settings(near, lambda key: key in DISTANCE):
-        beside = group_by_settings([own[0], *direct], lambda key: key in CHOICE)[0][1:]
+    compared = []
+    dual = [group for group in groups if not group.plain]
+    direct = [group for group in dual if group.direct_choice]
+    for members in group_by_settings([group for group in dual if not group.direct_choice], DISTANCE.__contains__):
+        beside = group_by_settings([members[0], *direct], CHOICE.__contains__)[0][1:]
         first: dict[str, Group] = {}
-        for each in (*own, *beside):
-            if "memory.distance" in each.settings:
-                first.setdefault(str(each.settings["memory.distance"]), each)
-        found += [first] if len(first) > 1 else []
-    return found
+        for group in (*members, *beside):
+            if "memory.distance" in group.settings:
+                first.setdefault(str(group.settings["memory.distance"]), group)
+        compared += [first] if len(first) > 1 else []
+    return compared
 
 
 def _together(items: Sequence[T], key: Callable[[T], Settings]) -> list[list[T]]:
-    found: dict[str, list[T]] = {}
-    for each in items:
-        found.setdefault(canonical(key(each)), []).append(each)
-    return list(found.values())
+    by_key: dict[str, list[T]] = {}
+    for item in items:
+        by_key.setdefault(canonical(key(item)), []).append(item)
+    return list(by_key.values())
 
 
 def _settings(run: FinishedRun) -> Settings:
     plan = {key: value for key, value in run.result.experiment.items() if key not in SEED_ONLY}
-    own = flatten(plan) | {"tasks": len(run.result.acc), "class names": sorted(run.classes)}
-    titles = {key: title for key, title in run.result.titles().items() if not is_built_in(str(own.get(key)))}
-    return own | {title_key(key): title for key, title in titles.items() if own.get(key) != title}
+    settings = flatten(plan) | {"tasks": len(run.result.acc), "class names": sorted(run.classes)}
+    titles = {key: title for key, title in run.result.titles().items() if not is_built_in(str(settings.get(key)))}
+    return settings | {title_key(key): title for key, title in titles.items() if settings.get(key) != title}
 
 
-def _place(settings: Settings) -> tuple[object, ...]:
-    """Where a group stands in the table."""
+def _order(settings: Settings) -> tuple[object, ...]:
+    """Where a group stands in the table; methods from outside come last, by name, whether they are loaded or not."""
     method, memory = settings["method"], settings["memory.name"]
     sizes: list[Any] = [settings.get(f"memory.{name}") for name in ("capacity", "k", "rho")]
     capacity, *share = (float(size) if is_numbers([size]) else math.inf for size in sizes)
-    known = list(METHODS).index(method) if method in METHODS else len(METHODS)
+    known = list(METHODS).index(method) if method in METHODS and is_built_in(method) else math.inf
     options = canonical({key: value for key, value in settings.items() if key.startswith("options.")})
     stream = settings["data"], str(settings.get("imbalance"))
     partners = known, method, settings["tasks"], capacity, options

@@ -23,7 +23,7 @@ ORDER = (*FIRST, *(f"memory.{name}" for name in OF_MEMORY), "options.lr", "net")
 """How settings follow each other in a name; the others come behind, by their names."""
 ALWAYS_NAMED = ("method", "memory.name", "memory.policy")
 """What every name starts with."""
-LEADERS = {
+IMPLIED_BY = {
     "tasks": ("data", *SHAPE),
     "class names": ("data", "tasks"),
     "net": ("data",),
@@ -34,7 +34,7 @@ LEADERS = {
     **{f"memory.{name}": ("memory.distance",) for name in ("dac", "pair_epsilon", "ground", "bandwidth", "screen")},
     **{f"memory.{name}": ("memory.distance", "memory.dac") for name in OF_DAC},
 }
-"""Settings that follow others unless somebody says otherwise: not named where the others, which are, decide them.
+"""Settings that follow from others unless somebody says otherwise: not named where the others, which are, decide them.
 
 k does so where ρ was given, among runs that share it; where k itself was given it follows nothing."""
 SYMBOLS = {
@@ -48,8 +48,11 @@ SYMBOLS = {
 BARE = frozenset(
     {"data", "imbalance", "domain", "memory.distance", "memory.space", "net", "stream_loss", "predict", "views"}
 )
-OF_HOST = ("memory.short_policy", "memory.replay", "memory.gamma_rule")
-"""Settings of ODEDM that go by the method: they differ between methods without anybody's choice."""
+OF_METHOD = ("memory.short_policy", "memory.gamma_rule")
+"""Settings of ODEDM that go by the method: they differ between methods without anybody's choice.
+
+So does the replay mode, but between modes no difference is a method's: where runs of one table differ in it, each name
+says it."""
 UNSAID: dict[str, tuple[object, ...]] = {
     "updates": (1,),
     "views": ("crop",),
@@ -60,7 +63,7 @@ UNSAID: dict[str, tuple[object, ...]] = {
 
 
 def belongs_to_memory(key: str) -> bool:
-    """Whether a setting may differ between a run and its reservoir partner; not the capacity, they have the same room.
+    """Return whether a setting may differ between a run and its reservoir partner, which has the same capacity.
 
     >>> [belongs_to_memory(key) for key in ("memory.k", "memory.capacity", "options.lr")]
     [True, False, False]
@@ -69,12 +72,12 @@ def belongs_to_memory(key: str) -> bool:
 
 
 def title_key(key: str) -> str:
-    """Under which key settings hold how people write the value of another one, which is code from outside."""
+    """Return under which key settings hold how people write the value of another one, which is code from outside."""
     return f"{key} (title)"
 
 
 def method_name(settings: Settings) -> str:
-    """The method as people write it.
+    """Return the method as people write it.
 
     >>> method_name({"method": "derpp"}), method_name({"method": "mine", "method (title)": "Mine"})
     ('DER++', 'Mine')
@@ -86,7 +89,7 @@ def method_name(settings: Settings) -> str:
 
 
 def memory_name(settings: Settings) -> str:
-    """The memory as people write it: a policy by its own name.
+    """Return the memory as people write it: a policy by its own name.
 
     >>> memory_name({"memory.name": "odedm"}), memory_name({"memory.name": "native", "memory.policy": "herded"})
     ('ODEDM', 'herded')
@@ -97,95 +100,97 @@ def memory_name(settings: Settings) -> str:
 
 
 def group_names(groups: Sequence[Settings]) -> list[tuple[str, str, str]]:
-    """Family, member and label of each group, no two labels alike.
+    """Return family, member and label of each group, no two labels alike.
 
     >>> one = {"method": "der", "memory.name": "odedm", "memory.capacity": 100, "memory.k": 3}
     >>> group_names([one, one | {"memory.capacity": 200, "memory.k": 6}])[0]
     ('DER · λ=100', 'ODEDM · k=3', 'DER · ODEDM · λ=100 · k=3')
     """
-    found = [_names(own, keys) for own, keys in zip(groups, telling(groups), strict=True)]
     seen: Counter[str] = Counter()
-    told = []
-    for family, member, label in found:
+    names = []
+    for settings, keys in zip(groups, distinguishing_settings(groups), strict=True):
+        family, member, label = _names(settings, keys)
         seen[label] += 1
         mark = f" · no. {seen[label]}" if seen[label] > 1 else ""  # names that were cut short, or a value that is None
-        told.append((family, member + mark, label + mark))
-    return told
+        names.append((family, member + mark, label + mark))
+    return names
 
 
-def telling(groups: Sequence[Settings]) -> list[list[str]]:
-    """For each group the settings that its name needs beside method and memory: all in which another one differs.
+def distinguishing_settings(groups: Sequence[Settings]) -> list[list[str]]:
+    """Return for each group the settings that its name needs beside method and memory: all in which another differs.
 
     Hyper-parameters are compared with groups of the same method, a memory's settings with those of the same memory.
 
     >>> small = {"method": "der", "memory.name": "reservoir", "memory.capacity": 100, "options.alpha": 0.5}
-    >>> telling([small, small | {"memory.name": "odedm"}]), telling([small, small | {"memory.capacity": 200}])
-    ([[], []], [['memory.capacity'], ['memory.capacity']])
-    >>> telling([small, small | {"memory.name": "odedm", "options.alpha": 1.5}])
-    [['options.alpha'], ['options.alpha']]
-    >>> telling([small | {"epochs": 50}]), telling([small | {"epochs": 1}])
+    >>> distinguishing_settings([small, small | {"memory.name": "odedm"}])
+    [[], []]
+    >>> distinguishing_settings([small, small | {"memory.capacity": 200}])
+    [['memory.capacity'], ['memory.capacity']]
+    >>> distinguishing_settings([small | {"epochs": 50}]), distinguishing_settings([small | {"epochs": 1}])
     ([['epochs']], [[]])
 
     A size that was given as ρ is named by it, and by k where runs of one ρ, λ and stream differ in it.
 
     >>> dual = small | {"memory.name": "odedm", "memory.rho": 0.25, "memory.k": 3}
-    >>> telling([dual, dual | {"memory.rho": 0.5, "memory.k": 6}, dual | {"memory.rho": None, "memory.k": 6}])
-    [['memory.rho'], ['memory.rho'], ['memory.k']]
+    >>> distinguishing_settings([dual, dual | {"memory.rho": 0.5, "memory.k": 6}])
+    [['memory.rho'], ['memory.rho']]
     """
-    titles = {title_key(key) for own in groups for key in own}
-    rest = sorted({key for own in groups for key in own} - {*ORDER, *ALWAYS_NAMED} - titles)
+    titles = {title_key(key) for settings in groups for key in settings}
+    others = sorted({key for settings in groups for key in settings} - {*ORDER, *ALWAYS_NAMED} - titles)
+    by_share = any(settings.get("memory.rho") is not None for settings in groups)
 
     @cache
     def varies(key: str, scope: tuple[str, ...]) -> bool:
-        rows = [own for own in groups if scope_of(key, own) == scope]
-        leaders = () if key == "memory.k" and rows[0].get("memory.rho") is None else LEADERS.get(key, ())
-        values = {canonical(own.get(key)) for own in rows}
-        led = {canonical([own.get(each) for each in leaders]) for own in rows}
-        both = {canonical([own.get(each) for each in (*leaders, key)]) for own in rows}
-        return len(values) > 1 and (not leaders or len(both) > len(led))
+        peers = [settings for settings in groups if scope_of(key, settings) == scope]
+        given_k = key == "memory.k" and peers[0].get("memory.rho") is None
+        implied_by = () if given_k else IMPLIED_BY.get(key, ())
+        causes = {canonical([settings.get(cause) for cause in implied_by]) for settings in peers}
+        pairs = {canonical([settings.get(name) for name in (*implied_by, key)]) for settings in peers}
+        return len({canonical(settings.get(key)) for settings in peers}) > 1 and (
+            not implied_by or len(pairs) > len(causes)
+        )
 
-    shares = any(own.get("memory.rho") is not None for own in groups)
+    def is_named(key: str, settings: Settings) -> bool:
+        if not _has_value(key, settings):
+            return False
+        if key == "memory.k" and by_share and settings.get("memory.rho") is None:
+            return True  # given itself, beside others that are named by ρ
+        if key == "epochs" and settings[key] != 1:
+            return True  # never taken for online learning
+        return varies(key, scope_of(key, settings))
 
-    def told(key: str, own: Settings) -> bool:
-        if key == "memory.k":  # given itself, beside others that are named by ρ
-            return shares and own.get("memory.rho") is None
-        return key == "epochs" and own[key] != 1  # never taken for online learning
-
-    return [
-        [key for key in (*ORDER, *rest) if _speaks(key, own) and (told(key, own) or varies(key, scope_of(key, own)))]
-        for own in groups
-    ]
+    return [[key for key in (*ORDER, *others) if is_named(key, settings)] for settings in groups]
 
 
-def _speaks(key: str, own: Settings) -> bool:
-    """Whether a group has something to say about a setting; "no DAC" is a choice, other things are just not there."""
-    if key in UNSAID and own.get(key) in UNSAID[key]:
+def _has_value(key: str, settings: Settings) -> bool:
+    """Whether a group has a value of a setting to name; "no DAC" is a choice, other things are just not there."""
+    if key in UNSAID and settings.get(key) in UNSAID[key]:
         return False
-    return key in own and own[key] != {} and (own[key] is not None or key == "memory.dac")
+    return key in settings and settings[key] != {} and (settings[key] is not None or key == "memory.dac")
 
 
-def scope_of(key: str, own: Settings) -> tuple[str, ...]:
-    """What two groups must share for a setting to mean the same in both."""
+def scope_of(key: str, settings: Settings) -> tuple[str, ...]:
+    """Return what two groups must share for a setting to mean the same in both."""
     table, _, _ = key.partition(".")
     if table in OPTIONS_OF:
-        return (str(own.get(OPTIONS_OF[table])),)
-    if key in OF_HOST or key.startswith("memory.policy_options"):  # the method's own, unless given
-        return str(own["memory.name"]), str(own["method"])
+        return (str(settings.get(OPTIONS_OF[table])),)
+    if key in OF_METHOD or key.startswith("memory.policy_options"):  # the method's, unless given
+        return str(settings["memory.name"]), str(settings["method"])
     if key == "memory.k":  # of one ρ, or given itself
-        return str(own["memory.name"]), str(own.get("memory.rho"))
-    return (str(own["memory.name"]),) if belongs_to_memory(key) else ()
+        return str(settings["memory.name"]), str(settings.get("memory.rho"))
+    return (str(settings["memory.name"]),) if belongs_to_memory(key) else ()
 
 
-def _names(own: Settings, keys: Sequence[str]) -> tuple[str, str, str]:
+def _names(settings: Settings, keys: Sequence[str]) -> tuple[str, str, str]:
     """Family, member and label of a group whose name needs these settings."""
-    phrases = {key: setting_phrase(key, own.get(title_key(key)) or own[key]) for key in keys}
-    family = [method_name(own), *(phrase for key, phrase in phrases.items() if not belongs_to_memory(key))]
-    member = [memory_name(own), *(phrase for key, phrase in phrases.items() if belongs_to_memory(key))]
+    phrases = {key: setting_phrase(key, settings.get(title_key(key)) or settings[key]) for key in keys}
+    family = [method_name(settings), *(phrase for key, phrase in phrases.items() if not belongs_to_memory(key))]
+    member = [memory_name(settings), *(phrase for key, phrase in phrases.items() if belongs_to_memory(key))]
     return " · ".join(family), " · ".join(member), " · ".join([family[0], member[0], *phrases.values()])
 
 
 def setting_phrase(key: str, value: object) -> str:
-    """A setting in a label.
+    """Return a setting in a label.
 
     >>> setting_phrase("memory.capacity", 200), setting_phrase("memory.dac", [3, 4]), setting_phrase("memory.dac", None)
     ('λ=200', 'DAC 3×4', 'no DAC')

@@ -119,50 +119,36 @@ class BestRow:
 
 
 def model(table: Table) -> TableModel:
-    """The table with the paper's numbers, and a line for each choice among several ρ after the last of them."""
-    found = [Line(row.group.label, row.group, _cells(row)) for row in table.rows]
+    """Return the table with the paper's numbers, and a line for each choice among several ρ after the last of them."""
+    lines = [Line(row.group.label, row.group, _cells(row)) for row in table.rows]
     for choice in choices(table):
         group = choice.row.group
         line = Line(choice.label, group, _cells(choice.row, choice.how), choice.how)
-        family = [i for i, each in enumerate(found) if each.group.same_but_memory == group.same_but_memory]
-        found.insert(max(family) + 1, line)
-    return TableModel(tuple(found), table)
+        family = [i for i, other in enumerate(lines) if other.group.same_but_memory == group.same_but_memory]
+        lines.insert(max(family) + 1, line)
+    return TableModel(tuple(lines), table)
 
 
 def choices(table: Table) -> list[BestRow]:
-    """For each set of rows that differ in ρ alone: the best on the test set, as the paper does, and an honest one.
+    """Return of each set of rows that differ in ρ alone the best on the test set, as in the paper, and an honest one.
 
     The second needs runs that scored training rows held out of training; see `FinishedRun.selection`.
     """
-    found = []
+    chosen = []
     row_of = {id(row.group): row for row in table.rows}
-    for own in sweeps([group for group in table.groups if group.memory == "odedm"], "memory.rho", _share):
-        if len(own) == 1 or len({_share(group) for group in own}) < len(own):
+    for groups in sweeps([group for group in table.groups if group.memory == "odedm"], "memory.rho", _share):
+        if len(groups) == 1 or len({_share(group) for group in groups}) < len(groups):
             continue
-        rows = [row_of[id(group)] for group in own]
-        found.append(BestRow(max(rows, key=lambda row: row.values[ACC_LAST.key].mean), len(rows), "test"))
-        if all(run.selection is not None for group in own for run in group.runs):
-            found.append(BestRow(max(rows, key=_by_held_out), len(rows), "held-out"))
-    return found
+        rows = [row_of[id(group)] for group in groups]
+        chosen.append(BestRow(max(rows, key=lambda row: row.values[ACC_LAST.key].mean), len(rows), "test"))
+        if all(run.selection is not None for group in groups for run in group.runs):
+            chosen.append(BestRow(max(rows, key=_by_held_out), len(rows), "held-out"))
+    return chosen
 
 
 def _by_held_out(row: Row) -> float:
     scores = [run.selection for run in row.group.runs if run.selection is not None]
     return sum(scores) / len(scores)
-
-
-def caveats(table: Table) -> list[str]:
-    """What a reader must know about the best of several ρ."""
-    found = choices(table)
-    if not found:
-        return []
-    said = (
-        "A best ρ chosen on the test set, as in the paper's first table, is the largest of several noisy numbers: it "
-        "is too good by construction, so it has no interval and no p."
-    )
-    if any(choice.how == "held-out" for choice in found):
-        return [said]
-    return [f"{said} These runs scored no held-out training rows, so no choice without the test set can be shown."]
 
 
 def _share(group: Group) -> str:

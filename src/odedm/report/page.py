@@ -9,7 +9,6 @@ import json
 import re
 from collections.abc import Sequence
 from importlib.resources import files
-from itertools import zip_longest
 from pathlib import Path
 
 from jinja2 import Environment, StrictUndefined
@@ -17,22 +16,20 @@ from markupsafe import Markup
 
 from odedm.core.errors import UsageError
 from odedm.core.files import write_text
-from odedm.core.text import printable
+from odedm.core.text import counted, printable
 from odedm.report.figures import style
 from odedm.report.figures.all_figures import report_figures
 from odedm.report.groups import Group
 from odedm.report.labels import method_name
-from odedm.report.model import caveats, model
+from odedm.report.model import model
 from odedm.report.shared_settings import FIRST, unusual
-from odedm.report.summary import METRICS, NARROW, TOLD, Table, left_out
+from odedm.report.summary import METRICS, Table
 from odedm.report.tables import to_csv, to_latex, to_markdown
 from odedm.report.unfinished import Unfinished, to_go_on
-from odedm.report.verdicts import SIGNS, Verdict, doubts, gaps, in_short, verdict
-from odedm.report.wording import between, number, probability
+from odedm.report.verdicts import SIGNS, headline, notes, significance
+from odedm.report.wording import format_interval, format_p, number
 from odedm.results.folder import FinishedRun
 
-SHOWN = 6
-"""How many comparisons stand at the top; the others are folded."""
 OURS, MOST_FOOT = b"<footer>Made by odedm", 1 << 16
 """What the end of a page of ours has, and how many bytes that end has at most."""
 DRAWN = 32
@@ -72,72 +69,40 @@ def render(table: Table, pending: Sequence[Unfinished] = ()) -> str:
     """The page as text; the same ones give the same bytes."""
     here = files(__package__)
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"number": number, "between": between, "probability": probability, "marked": _marked}
+    environment.filters |= {"number": number, "interval": format_interval, "p": format_p, "marked": _marked}
     environment.filters |= {"link": _link, "settings": _settings, "origin": _origin}
     page = environment.from_string(here.joinpath("template.html.j2").read_text(encoding="utf-8"))
     script = here.joinpath("tables.js").read_text(encoding="utf-8")
-    groups, runs = table.groups, [run for group in table.groups for run in group.runs]
-    lead, folded, shared = _findings(table)
+    groups = table.groups
     drawable = style.can_draw()
-    several_seeds = len(runs) > len(groups)
-    machines = sorted({printable(run.result.provenance.get("device", "unknown")) for run in runs})
+    devices = {run.result.provenance.get("device", "unknown") for group in groups for run in group.runs}
     return page.render(
         script=Markup(script),
         # The script's name in the content security policy, which forbids every other one.
         script_hash="sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         title=_title(table),
-        short=in_short(table),
-        pending=[str(each) for each in pending],
+        headline=headline(table),
+        notes=notes(table) if groups else [],
+        pending=[str(run) for run in pending],
         to_go_on=to_go_on(pending),
         facts=_facts(groups),
+        significance=significance,
         signs=SIGNS,
-        lead=lead,
-        folded=folded,
-        gaps=gaps(table) if groups else [],
-        doubt=[*shared, *doubts(table)],
-        caveats=[*caveats(table), *left_out(run.result for run in runs)],
+        rows={row.group.label: row for row in table.rows},
         table=table,
         groups=groups,
         model=model(table),
         metrics=METRICS,
-        main=NARROW,
-        further=[metric for metric in METRICS if metric not in NARROW],
+        further=[metric for metric in METRICS if metric not in table.narrow],
         files={"csv": to_csv(table), "md": to_markdown(table), "tex": to_latex(table)},
         figures=report_figures(table, DRAWN) if drawable else {"differences": []},
         drawable=drawable,
         drawn=DRAWN,
         drawn_rows=style.MOST_ROWS,
         shuffled=any(not group.one_order for group in groups),
-        several_seeds=several_seeds,
-        machines=machines,
+        several_seeds=any(len(group.runs) > 1 for group in groups),
+        machines=sorted(printable(device) for device in devices),
     )
-
-
-Findings = list[tuple[str, str]]
-"""Sentences with their marks, names in `SIGNS`."""
-
-
-def _findings(table: Table) -> tuple[Findings, Findings, list[str]]:
-    """What was found: what stands at the top, what is folded, and the one doubt about all that are marked as open."""
-    final, task_il = (
-        [verdict(table, row, metric) for row in table.compared if metric.key in row.differences] for metric in TOLD
-    )
-    doubts = {each.doubt for each in (*final, *task_il) if each.tone == "open"}
-    shared = len(doubts) == 1 and len(final) > 1
-
-    def told(found: Verdict) -> tuple[str, str]:
-        return f"{found.change}." if shared and found.tone == "open" else str(found), found.tone
-
-    said = [f"○ marks the others: {doubts.pop()}."] if shared else []
-    if len(final) + len(task_il) <= SHOWN:
-        final, task_il = [found for pair in zip_longest(final, task_il) for found in pair if found], []
-    lead = [each for each in final if not _idle(each)][:SHOWN]
-    return [told(each) for each in lead], [told(each) for each in (*final, *task_il) if each not in lead], said
-
-
-def _idle(found: Verdict) -> bool:
-    """Whether a comparison says nothing at all: chance alone would do as much every time."""
-    return found.tone == "open" and found.p is not None and probability(found.p, "") == "1.00"
 
 
 def _title(table: Table) -> str:
@@ -158,23 +123,22 @@ def _facts(groups: Sequence[Group]) -> list[str]:
     """How large the experiment was, and every setting that all runs share and that is not as usual."""
     if not groups:
         return []
-    told = unusual([group.settings for group in groups])
-    begin = [told.pop(FIRST)] if FIRST in told else []
+    phrases = unusual([group.settings for group in groups])
+    first = [phrases.pop(FIRST)] if FIRST in phrases else []
     facts: list[str] = []
-    for values, one, many in (
+    for counts, one, several in (
         ([group.tasks for group in groups], "task", "tasks"),
         ([len(group.classes) for group in groups], "class", "classes"),
         ([len(group.runs) for group in groups], "seed", "seeds"),
     ):
-        low, high = min(values), max(values)
-        facts.append(f"{low} {one}" if high == 1 else f"{low if low == high else f'{low} to {high}'} {many}")
+        low, high = min(counts), max(counts)
+        facts.append(f"{low} {one}" if high == 1 else f"{low if low == high else f'{low} to {high}'} {several}")
     facts[-1] += " per group" if len(groups) > 1 else ""
     for key, form in (("memory.capacity", "λ = {}"), ("net", "{} network")):
-        own = {printable(group.settings[key]) for group in groups if key in group.settings}
-        if len(own) == 1:
-            facts.append(form.format(own.pop()))
-    runs = sum(len(group.runs) for group in groups)
-    return [*begin, *facts, *told.values(), f"{runs} run{'s' if runs != 1 else ''} in all"]
+        values = {printable(group.settings[key]) for group in groups if key in group.settings}
+        if len(values) == 1:
+            facts.append(form.format(values.pop()))
+    return [*first, *facts, *phrases.values(), f"{counted(sum(len(group.runs) for group in groups), 'run')} in all"]
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
 from odedm.core.configuration import default_of, settings_of
-from odedm.core.errors import UsageError
 from odedm.core.options import options_of
-from odedm.core.registry import METHODS, NETS, RETRIEVALS
+from odedm.core.plugins import is_built_in
+from odedm.core.registry import METHODS, NETS, RETRIEVALS, WITHOUT_CLUSTERS
 from odedm.memory.build_context import StreamShape
 from odedm.memory.settings import ODEDM, memory_to_dict
 from odedm.report.labels import (
@@ -36,7 +36,7 @@ NEVER = frozenset({*ALWAYS_NAMED, "data", "tasks", "class names", "memory.capaci
 
 
 def in_common(groups: Sequence[Settings]) -> list[str]:
-    """What a caption says of all groups: the setup as far as they share it, and each setting that is unusual, in words.
+    """Return what a caption says of all groups: the setup as far as they share it, and each unusual setting, in words.
 
     >>> plain = {"data": "blobs", "method": "er", "memory.name": "reservoir", "memory.capacity": 100, "batch": 10}
     >>> in_common([plain, plain | {"memory.name": "odedm", "memory.rho": 0.25, "batch": 32}])
@@ -44,17 +44,19 @@ def in_common(groups: Sequence[Settings]) -> list[str]:
     >>> in_common([plain | {"limit": 30, "noise": 0.4}])
     ['first 30 rows of each class', 'blobs', 'λ=100', 'batch=10', 'noise=0.4']
     """
-    told = unusual(groups)
-    said = {FIRST: told.pop(FIRST)} if FIRST in told else {}
+    phrases = unusual(groups)
+    first = {FIRST: phrases.pop(FIRST)} if FIRST in phrases else {}
+    setup: dict[str, str] = {}
     for key in ALWAYS:
-        own = [each.get(key) for each in groups if key != "memory.rho" or each["memory.name"] == "odedm"]
-        if own and own[0] is not None and len({canonical(value) for value in own}) == 1:
-            said[key] = _phrase(key, groups[0] if key != "memory.rho" else {key: own[0]})
-    return list((said | {key: phrase for key, phrase in told.items() if key not in said}).values())
+        peers = [settings for settings in groups if key != "memory.rho" or settings["memory.name"] == "odedm"]
+        values = [settings.get(key) for settings in peers]
+        if values and values[0] is not None and len({canonical(value) for value in values}) == 1:
+            setup[key] = _phrase(key, peers[0])
+    return list((first | setup | {key: phrase for key, phrase in phrases.items() if key not in setup}).values())
 
 
 def unusual(groups: Sequence[Settings]) -> dict[str, str]:
-    """Every setting that differs from its default in all runs that have it, in words; `limit` is the first.
+    """Return every setting that differs from its default in all runs that have it, in words; `limit` is the first.
 
     What differs between groups is in their labels. A setting of some groups only, of a method or a memory, names them.
 
@@ -62,124 +64,107 @@ def unusual(groups: Sequence[Settings]) -> dict[str, str]:
     >>> unusual([run])
     {'epochs': 'offline, 2 epochs', 'batch': 'batch=10'}
     """
-    titles = {title_key(key) for own in groups for key in own}
-    known = {key for own in groups for key in own} - NEVER - titles
+    titles = {title_key(key) for settings in groups for key in settings}
+    known = {key for settings in groups for key in settings} - NEVER - titles
     order = [FIRST, *(key for key in ORDER if key != FIRST), *sorted(known - {*ORDER})]
     return {key: phrase for key in order if key in known and (phrase := _unusual(key, groups))}
 
 
 def _unusual(key: str, groups: Sequence[Settings]) -> str:
     """What is to be said of one setting, if anything: of each part that has it by itself."""
-    scopes: dict[tuple[str, ...], list[Settings]] = {}
-    for own in groups:
-        scopes.setdefault(scope_of(key, own), []).append(own)
+    by_scope: dict[tuple[str, ...], list[Settings]] = {}
+    for settings in groups:
+        by_scope.setdefault(scope_of(key, settings), []).append(settings)
     owners: dict[str, list[Settings]] = {}
-    for rows in scopes.values():
-        values = {canonical(own.get(key)) for own in rows}
-        if len(values) == 1 and key in rows[0] and not _is_usual(key, rows[0]):
-            owners.setdefault(_phrase(key, rows[0]), []).extend(rows)
-    return "; ".join(f"{phrase}{_owner(key, rows, groups)}" for phrase, rows in owners.items())
+    for peers in by_scope.values():
+        values = {canonical(settings.get(key)) for settings in peers}
+        if len(values) == 1 and key in peers[0] and not _is_usual(key, peers[0]):
+            owners.setdefault(_phrase(key, peers[0]), []).extend(peers)
+    return "; ".join(f"{phrase}{_owner(key, peers, groups)}" for phrase, peers in owners.items())
 
 
-def _phrase(key: str, own: Settings) -> str:
+def _phrase(key: str, settings: Settings) -> str:
     if key == FIRST:
-        return f"first {own[key]} rows of each class"
+        return f"first {settings[key]} rows of each class"
     if key == "tasks":
-        return f"{own[key]} tasks"
+        return f"{settings[key]} tasks"
     if key == "memory.rho":
-        return f"{setting_phrase(key, own[key])} (ODEDM)"
-    return setting_phrase(key, own.get(title_key(key)) or own[key])
+        return f"{setting_phrase(key, settings[key])} (ODEDM)"
+    return setting_phrase(key, settings.get(title_key(key)) or settings[key])
 
 
-def _owner(key: str, rows: Sequence[Settings], groups: Sequence[Settings]) -> str:
+def _owner(key: str, owners: Sequence[Settings], groups: Sequence[Settings]) -> str:
     """Whose setting it is, where not all runs have it; a memory's is always its own.
 
     One that goes by the method is that of the memory with these methods, where with others the memory has another.
     """
-    value, memories = canonical(rows[0][key]), dict.fromkeys(map(memory_name, rows))
-    methods = ", ".join(dict.fromkeys(map(method_name, rows)))
-    others = [own for own in groups if not belongs_to_memory(key) or memory_name(own) in memories]
-    shared = all(canonical(own.get(key)) == value for own in others)
+    value, memories = canonical(owners[0][key]), dict.fromkeys(map(memory_name, owners))
+    methods = ", ".join(dict.fromkeys(map(method_name, owners)))
+    others = [settings for settings in groups if not belongs_to_memory(key) or memory_name(settings) in memories]
+    shared = all(canonical(settings.get(key)) == value for settings in others)
     if belongs_to_memory(key):
         return f" ({', '.join(memories)}{'' if shared else f' with {methods}'})"
     return "" if shared else f" ({methods})"
 
 
-def _is_usual(key: str, own: Settings) -> bool:
-    """Whether a setting is what a run has where nobody says anything; of code that is not here nobody knows that."""
+def _is_usual(key: str, settings: Settings) -> bool:
+    """Whether a setting is what a run has where nobody says anything.
+
+    Of code from outside nothing is usual: a caption does not depend on whether the code is loaded.
+    """
     part, dot, name = key.partition(".")
-    if own[key] in (None, {}) and key != "memory.dac":
+    if settings[key] in (None, {}) and key != "memory.dac":
         return True
-    usual = _of_part(part, own) if dot else _of_plan(own)
-    return (name or part) in usual and canonical(usual[name or part]) == canonical(own[key])
+    usual = _defaults_of_part(part, settings) if dot else _defaults_of_plan(settings)
+    return (name or part) in usual and canonical(usual[name or part]) == canonical(settings[key])
 
 
-def _of_plan(own: Settings) -> dict[str, Any]:
+def _defaults_of_plan(settings: Settings) -> dict[str, Any]:
     """An experiment's defaults, as they are when filled in."""
     usual = {name: default_of(Experiment, name) for name in settings_of(Experiment)}
-    filled = {"replay_batch": own.get("batch"), "precision": "fp32", "weight_average": 0.0}  # which is the last weights
-    if own.get("retrieval") == own["method"]:  # which is named for the rows that it replays
-        filled["retrieval"] = own["method"]
+    filled = {"replay_batch": settings.get("batch"), "precision": "fp32", "weight_average": 0.0}  # the last weights
+    if settings.get("retrieval") == settings["method"]:  # which is named for the rows that it replays
+        filled["retrieval"] = settings["method"]
     return usual | filled
 
 
-def _of_part(part: str, own: Settings) -> dict[str, Any]:
+def _defaults_of_part(part: str, settings: Settings) -> dict[str, Any]:
     """The defaults of what a plan consists of: its method, memory, network or retrieval."""
-    if part == "options":
-        return _of_method(str(own["method"]))
-    if part == "net_options":
-        return _of_net(str(own.get("net")))
-    if part == "retrieval_options":
-        return _of_retrieval(str(own.get("retrieval")))
-    if own["memory.name"] != "odedm":
-        return {}
-    usual = _of_odedm(str(own["method"]), str(own.get("memory.distance")))
-    return usual if own.get("memory.rho") is None else usual | {"k": own.get("memory.k")}  # k follows the share
-
-
-def _known(find: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Defaults of a part, or none where its code is not here or does not say them."""
-    try:
-        return find()
-    except (UsageError, ImportError, LookupError, TypeError, ValueError, AttributeError):
-        return {}
+    if part.startswith("memory"):
+        if settings["memory.name"] != "odedm":
+            return {}
+        usual = _odedm_defaults(str(settings["method"]), str(settings.get("memory.distance")))
+        return usual if settings.get("memory.rho") is None else usual | {"k": settings.get("memory.k")}  # k follows ρ
+    owner = {"options": "method", "net_options": "net", "retrieval_options": "retrieval"}.get(part, part)
+    return _option_defaults(owner, str(settings.get(owner)))
 
 
 @cache
-def _of_method(name: str) -> dict[str, Any]:
-    def find() -> dict[str, Any]:
+def _option_defaults(kind: str, name: str) -> dict[str, Any]:
+    if not is_built_in(name):
+        return {}
+    if kind == "method":
         from odedm.methods.hyperparameters import hyperparameters
 
-        return hyperparameters(METHODS[name].load())
-
-    return _known(find)
-
-
-@cache
-def _of_net(name: str) -> dict[str, Any]:
-    def find() -> dict[str, Any]:
+        return hyperparameters(METHODS[name].load()) if name in METHODS else {}
+    if kind == "net":
         from odedm.nets.build import options
 
         return options(name) if name in NETS else {}
-
-    return _known(find)
-
-
-@cache
-def _of_retrieval(name: str) -> dict[str, Any]:
-    return _known(lambda: options_of(RETRIEVALS[name].load()))
+    return options_of(RETRIEVALS[name].load()) if name in RETRIEVALS else {}
 
 
 @cache
-def _of_odedm(method: str, distance: str) -> dict[str, Any]:
+def _odedm_defaults(method: str, distance: str) -> dict[str, Any]:
     """What ODEDM has with this method and by this distance where nothing else is given."""
+    from odedm.training.replay import resolve_replay_mode
 
-    def find() -> dict[str, Any]:
-        from odedm.training.replay import resolve_replay_mode
-
-        host = METHODS[method].load()
-        own = resolve_replay_mode(ODEDM(selection=as_selection(distance)), host)
-        one_task = StreamShape(1, 1)  # nothing is pinned, so every λ and ρ fits
-        return memory_to_dict(own.resolve(one_task, host.policy)) | {"distance": default_of(ODEDM, "distance")}
-
-    return _known(find)
+    if method not in METHODS or not is_built_in(method) or not is_built_in(distance):
+        return {}
+    base = METHODS[method].load()
+    memory = resolve_replay_mode(ODEDM(selection=as_selection(distance)), base)
+    one_task = StreamShape(1, 1)  # nothing is pinned, so every λ and ρ fits
+    usual = memory_to_dict(memory.resolve(one_task, base.policy)) | {"distance": default_of(ODEDM, "distance")}
+    if distance in WITHOUT_CLUSTERS:
+        usual["dac"] = None
+    return usual

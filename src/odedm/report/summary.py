@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from statistics import fmean
 
 from odedm.core.errors import UsageError
-from odedm.report.groups import BASELINES, Group, group
+from odedm.core.plain_data import dict_diff
+from odedm.report.groups import BASELINES, Group, group_runs
+from odedm.report.labels import belongs_to_memory, method_name
 from odedm.report.statistics import Estimate, Paired, estimate, holm, paired
 from odedm.results.comparison import STREAM
 from odedm.results.folder import FinishedRun
 from odedm.results.metrics import TITLES
-from odedm.results.result import Result
 
 
 @dataclass(frozen=True)
@@ -23,20 +25,26 @@ class Metric:
     meaning: str
 
     def of(self, run: FinishedRun) -> float | None:
-        """The number of a run; None where its stream has no such number."""
+        """Return the number of a run; None where its stream has no such number."""
         number: float | None = run.seconds if self.key == "seconds" else getattr(run.result, self.key)
         return number
 
     def by_seed(self, group: Group) -> dict[int, float]:
-        """The number of each run of a group that has one."""
-        found = {run.seed: self.of(run) for run in group.runs}
-        return {seed: number for seed, number in found.items() if number is not None}
+        """Return the number of each run of a group that has one."""
+        numbers = {run.seed: self.of(run) for run in group.runs}
+        return {seed: number for seed, number in numbers.items() if number is not None}
 
 
 ACC_LAST = Metric("acc_last", TITLES["acc_last"], "accuracy over all tasks after the last one, in %")
 ACC_MEAN = Metric("acc_mean", TITLES["acc_mean"], "mean over i of the accuracy after task i, in %")
-TASK_IL = Metric("task_il_last", TITLES["task_il_last"], "ACC_T when the task is told at test time, in %")
-FORGETTING = Metric("forgetting", TITLES["forgetting"], "best past accuracy minus the final one, in points")
+TASK_IL = Metric(
+    "task_il_last",
+    TITLES["task_il_last"],
+    "ACC_T when the task is told at test time, in %; there is none where tasks share classes",
+)
+FORGETTING = Metric(
+    "forgetting", TITLES["forgetting"], "best past accuracy minus the final one, in points; there is none with one task"
+)
 TRANSFER = Metric("backward_transfer", TITLES["backward_transfer"], "final accuracy minus that right after learning")
 SECONDS = Metric("seconds", TITLES["seconds"], "wall seconds per run, all phases")
 GRADIENTS = Metric(
@@ -47,10 +55,18 @@ NARROW = (ACC_LAST, ACC_MEAN, TASK_IL, FORGETTING)
 """Those of a narrow table: backward transfer all but repeats forgetting, and seconds are no result."""
 COMPARED = (ACC_LAST, ACC_MEAN, TASK_IL)
 """The metrics whose differences are taken: those the paper prints."""
-TOLD = (ACC_LAST, TASK_IL)
-"""Of these, the ones that get a column and a sentence; the mean over tasks follows the final accuracy."""
+CHANGES = (ACC_LAST, TASK_IL)
+"""Of these, the ones that get a column; the mean over tasks follows the final accuracy."""
 PROBLEM = ("data", *STREAM, "class_order", "eval_classes", "class names")
 """Settings that make the problem: with another one a difference is no one's merit."""
+SAME_COST = 0.05
+"""Gradients per row up to which two runs cost the same."""
+
+
+def gradients_of(group: Group) -> float | None:
+    """Return the mean gradients for each row of the stream; None where no run knows them."""
+    numbers = GRADIENTS.by_seed(group)
+    return fmean(numbers.values()) if numbers else None
 
 
 @dataclass(frozen=True)
@@ -65,6 +81,20 @@ class Row:
     partner: Group | None
     differences: dict[str, Paired]
     corrected: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def differs_in(self) -> list[str]:
+        """What besides the memory differs between the two sides of a change, which else is the memory's."""
+        if self.partner is None or not self.differences:
+            return []
+        differing = [key for key, _, _ in dict_diff(self.group.settings, self.partner.settings)]
+        names = [key for key in differing if not belongs_to_memory(key)]
+        if not self.group.plain and not self.partner.plain and "memory.replay" in differing:
+            names.append("replay mode")
+        costs = gradients_of(self.group), gradients_of(self.partner)
+        if costs[0] is not None and costs[1] is not None and abs(costs[0] - costs[1]) > SAME_COST:
+            names.append(f"gradients per row ({costs[1]:.1f} and {costs[0]:.1f})")
+        return names
 
 
 @dataclass(frozen=True)
@@ -86,18 +116,18 @@ class Table:
     @property
     def mixed(self) -> list[str]:
         """A sentence for each group whose runs were made by several versions of code from outside."""
-        found = []
-        for each in self.groups:
-            marks = [run.result.code_hashes() for run in each.runs]
-            settings = {setting for own in marks for setting in own}
+        sentences = []
+        for group in self.groups:
+            hashes = [run.result.code_hashes() for run in group.runs]
+            settings = {setting for run_hashes in hashes for setting in run_hashes}
             # where nothing is known of a run's code, it is taken for the same
-            versions = max((len({own[key] for own in marks if key in own}) for key in settings), default=1)
+            versions = max((len({known[key] for known in hashes if key in known}) for key in settings), default=1)
             if versions > 1:
-                found.append(
-                    f"{each.label}: its {len(each.runs)} runs were made by {versions} versions of your code, so their "
-                    "mean is that of none. Train them again with --overwrite, or by the study's command."
+                sentences.append(
+                    f"{group.label}: its {len(group.runs)} runs were made by {versions} versions of your code, so "
+                    "their mean is that of none. Train them again with --overwrite, or by the study's command."
                 )
-        return found
+        return sentences
 
     @property
     def compared(self) -> list[Row]:
@@ -107,12 +137,37 @@ class Table:
     @property
     def changes(self) -> tuple[Metric, ...]:
         """The metrics that need a column for their differences."""
-        return tuple(each for each in TOLD if any(each.key in row.differences for row in self.compared))
+        return tuple(metric for metric in CHANGES if any(metric.key in row.differences for row in self.compared))
+
+    @property
+    def narrow(self) -> tuple[Metric, ...]:
+        """The metrics of a narrow table: gradients per row are among them where groups differ in them."""
+        return (*NARROW, GRADIENTS) if self.costs_differ else NARROW
+
+    @property
+    def costs_differ(self) -> bool:
+        """Whether groups took different numbers of gradients for each row of the stream."""
+        costs = [row.values[GRADIENTS.key].mean for row in self.rows if GRADIENTS.key in row.values]
+        return bool(costs) and max(costs) - min(costs) > SAME_COST
+
+    @property
+    def replay_modes(self) -> dict[str, list[str]]:
+        """The methods by the replay mode that they have with ODEDM."""
+        modes: dict[str, list[str]] = {}
+        for group in self.groups:
+            mode = group.settings.get("memory.replay")
+            method = method_name(group.settings)
+            if mode and method not in modes.setdefault(str(mode), []):
+                modes[str(mode)].append(method)
+        return modes
 
     @property
     def against(self) -> str:
-        """What changes are taken against, in words."""
-        return "the same runs without ODEDM" if self.baseline is None else self.baseline.label
+        """What changes are taken against, in words that say what else differs."""
+        if self.baseline is not None:
+            return self.baseline.label
+        other = any(row.differs_in for row in self.compared)
+        return "the same runs without ODEDM" + (" (other gradients per row)" if other else "")
 
     @property
     def tested(self) -> int:
@@ -126,66 +181,41 @@ class Table:
         return min((n for n in seeds if n > 1), default=None)
 
     def title(self, metric: Metric) -> str:
-        """The metric's heading: the final accuracy is ACC_5 where every group has five tasks, else ACC_T."""
+        """Return the metric's heading: the final accuracy is ACC_5 where every group has five tasks, else ACC_T."""
         tasks = {row.group.tasks for row in self.rows}
         return f"ACC_{tasks.pop()}" if metric is ACC_LAST and len(tasks) == 1 else metric.title
 
 
 def summarise(runs: Sequence[FinishedRun], baseline: str | None = None) -> Table:
-    """One row per group, with differences to its partner over the seeds that both have.
+    """Return one row per group, with differences to its partner over the seeds that both have.
 
     The partner is the same without ODEDM, or for every group the one that `baseline` names.
     """
     if not runs:
         raise UsageError("There are no runs to report: give the folder of at least one finished run.")
-    groups = group(runs)
+    groups = group_runs(runs)
     if baseline is not None:
         named = named_group(groups, baseline)
-        rows = [_row(each, None if each is named or other_problem(each, named) else named) for each in groups]
-        return Table(_corrected(rows), named)
+        partners = [None if one is named or other_problem(one, named) else named for one in groups]
+        return Table(_corrected([_row(one, partner) for one, partner in zip(groups, partners, strict=True)]), named)
     plain: dict[str, Group] = {}
-    for each in sorted((each for each in groups if each.plain), key=lambda each: BASELINES.index(each.memory)):
-        plain.setdefault(each.same_but_memory, each)
-    rows = [_row(each, None if each.plain else plain.get(each.same_but_memory)) for each in groups]
+    for one in sorted((one for one in groups if one.plain), key=lambda one: BASELINES.index(one.memory)):
+        plain.setdefault(one.same_but_memory, one)
+    rows = [_row(one, None if one.plain else plain.get(one.same_but_memory)) for one in groups]
     return Table(_corrected(rows))
 
 
-def left_out(results: Iterable[Result]) -> list[str]:
-    """Why some results lack a number: it cannot be defined on their streams.
-
-    >>> left_out([])
-    []
-    """
-    found, said = list(results), []
-    if any(each.task_il is None for each in found):
-        said.append(
-            "Task-IL accuracy is left out where tasks share classes: it is for classes that belong to one task each."
-        )
-    if any(each.forgetting is None for each in found):
-        said.append("Forgetting and backward transfer are left out where there is a single task.")
-    return said
-
-
-def cost_told(table: Table) -> list[str]:
-    """What the groups cost, where they do not all cost the same: seconds depend on the machine, this does not."""
-    own = {row.group.label: row.values[GRADIENTS.key].mean for row in table.rows if GRADIENTS.key in row.values}
-    if len({f"{each:.1f}" for each in own.values()}) < 2:
-        return []
-    listed = ", ".join(f"{label} {each:.1f}" for label, each in own.items())
-    return [f"Rows passed forward and back for each row of the stream: {listed}."]
-
-
 def named_group(groups: Sequence[Group], name: str) -> Group:
-    """The group whose label has all words of a name; the dots between them may be left out."""
+    """Return the group whose label has all words of a name; the dots between them may be left out."""
     words = _words(name)
-    exact = [each for each in groups if _words(each.label) == words]
-    found = exact or [each for each in groups if words and set(words) <= set(_words(each.label))]
-    if len(found) == 1:
-        return found[0]
-    listed = ", ".join(f"'{each.label}'" for each in (found or groups)[:12])
-    if found:
-        raise UsageError(f"--baseline '{name}' fits {len(found)} groups; name one by more of its words: {listed}.")
-    raise UsageError(f"No group of these runs is called '{name}', as --baseline says. There are: {listed}.")
+    exact = [group for group in groups if _words(group.label) == words]
+    fitting = exact or [group for group in groups if words and set(words) <= set(_words(group.label))]
+    if len(fitting) == 1:
+        return fitting[0]
+    labels = ", ".join(f"'{group.label}'" for group in (fitting or groups)[:12])
+    if fitting:
+        raise UsageError(f"--baseline '{name}' fits {len(fitting)} groups; name one by more of its words: {labels}.")
+    raise UsageError(f"No group of these runs is called '{name}', as --baseline says. There are: {labels}.")
 
 
 def _words(label: str) -> list[str]:
@@ -198,25 +228,25 @@ def _words(label: str) -> list[str]:
 
 
 def other_problem(one: Group, other: Group) -> list[str]:
-    """The settings by which two groups are not about the same problem, so that no difference says anything."""
+    """Return the settings by which two groups are not about the same problem, so that no difference says anything."""
     return [key for key in PROBLEM if one.settings.get(key) != other.settings.get(key)]
 
 
 def _corrected(rows: Sequence[Row]) -> tuple[Row, ...]:
     """The rows with Holm's correction over the table, metric by metric: each metric is a question of its own."""
-    found: list[dict[str, float]] = [{} for _ in rows]
+    corrected: list[dict[str, float]] = [{} for _ in rows]
     for metric in COMPARED:
         raw = {i: row.differences[metric.key].p for i, row in enumerate(rows) if metric.key in row.differences}
         known = {i: p for i, p in raw.items() if p is not None}
         for i, p in zip(known, holm(list(known.values())), strict=True):
-            found[i][metric.key] = p
-    return tuple(replace(row, corrected=own) for row, own in zip(rows, found, strict=True))
+            corrected[i][metric.key] = p
+    return tuple(replace(row, corrected=by_metric) for row, by_metric in zip(rows, corrected, strict=True))
 
 
-def _row(group: Group, baseline: Group | None) -> Row:
+def _row(group: Group, partner: Group | None) -> Row:
     numbers = {metric.key: metric.by_seed(group) for metric in METRICS}
-    values = {key: estimate(own.values()) for key, own in numbers.items() if own}
-    if baseline is None:
+    values = {key: estimate(by_seed.values()) for key, by_seed in numbers.items() if by_seed}
+    if partner is None:
         return Row(group, values, None, {})
-    pairs = {metric.key: paired(metric.by_seed(group), metric.by_seed(baseline)) for metric in COMPARED}
-    return Row(group, values, baseline, {key: pair for key, pair in pairs.items() if pair is not None})
+    pairs = {metric.key: paired(metric.by_seed(group), metric.by_seed(partner)) for metric in COMPARED}
+    return Row(group, values, partner, {key: pair for key, pair in pairs.items() if pair is not None})

@@ -15,7 +15,7 @@ from odedm.report.statistics import Estimate
 
 
 def number(value: float, digits: int = 1, *, sign: bool = False) -> str:
-    """A number to read, with a real minus and no negative zero.
+    """Return a number to read, with a real minus and no negative zero.
 
     >>> number(-3.14), number(-0.01), number(2, sign=True), number(0.04, sign=True)
     ('−3.1', '0.0', '+2.0', '0.0')
@@ -24,10 +24,10 @@ def number(value: float, digits: int = 1, *, sign: bool = False) -> str:
     return text.replace("-", "−") if float(text) else f"{0:.{digits}f}"
 
 
-def measured(value: Estimate | Published | None) -> str:
-    """A mean with its standard error, or alone with one seed; a dash where there is no such number.
+def format_mean(value: Estimate | Published | None) -> str:
+    """Return a mean with its standard error, or alone with one seed; a dash where there is no such number.
 
-    >>> measured(Estimate(12.34, 1.16, 5)), measured(Estimate(12.34, None, 1)), measured(None)
+    >>> format_mean(Estimate(12.34, 1.16, 5)), format_mean(Estimate(12.34, None, 1)), format_mean(None)
     ('12.3 ± 1.2', '12.3', '–')
     """
     if value is None:
@@ -35,19 +35,19 @@ def measured(value: Estimate | Published | None) -> str:
     return number(value.mean) if value.error is None else f"{number(value.mean)} ± {number(value.error)}"
 
 
-def between(interval: tuple[float, float]) -> str:
-    """An interval.
+def format_interval(interval: tuple[float, float]) -> str:
+    """Return an interval in words.
 
-    >>> between((-0.94, 3.0))
+    >>> format_interval((-0.94, 3.0))
     '[−0.9, 3.0]'
     """
     return f"[{number(interval[0])}, {number(interval[1])}]"
 
 
-def probability(p: float, name: str = "p") -> str:
-    """A probability with its name, or alone where the name is empty.
+def format_p(p: float, name: str = "p") -> str:
+    """Return a probability with its name, or alone where the name is empty.
 
-    >>> probability(0.25), probability(0.0625), probability(0.0004), probability(0.0625, "")
+    >>> format_p(0.25), format_p(0.0625), format_p(0.0004), format_p(0.0625, "")
     ('p = 0.25', 'p = 0.062', 'p < 0.001', '0.062')
     """
     low = p < 0.001
@@ -56,7 +56,7 @@ def probability(p: float, name: str = "p") -> str:
 
 
 def csv_text(head: Sequence[str], rows: Iterable[Iterable[object]]) -> str:
-    r"""A table as CSV, in full precision; None becomes an empty cell, and words that spreadsheets compute stay words.
+    r"""Return a table as CSV, in full precision; None is an empty cell, and words that spreadsheets compute stay words.
 
     >>> csv_text(["task", "mean"], [(1, -2.5), (2, None), ("=1+1", "-")])
     "task,mean\n1,-2.5\n2,\n'=1+1,'-\n"
@@ -74,7 +74,7 @@ def _csv_cell(cell: object) -> object:
 
 
 def canonical(value: object) -> str:
-    """Settings as one text, equal for equal settings whatever their order.
+    """Return settings as one text, equal for equal settings whatever their order.
 
     >>> canonical({"b": [1, None], "a": "ρ"})
     '{"a": "ρ", "b": [1, null]}'
