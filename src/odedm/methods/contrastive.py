@@ -109,10 +109,10 @@ def ope_loss(one: Tensor, other: Tensor, temperature: float) -> Tensor:
     True
     """
     classes = len(one)
-    there = one.detach().abs().sum(1) > 0
-    points, there = torch.cat([F.normalize(one), F.normalize(other)]), there.repeat(2)
-    left_out = ~there | torch.eye(2 * classes, dtype=torch.bool, device=one.device)
+    present = one.detach().abs().sum(1) > 0
+    points, present = torch.cat([F.normalize(one), F.normalize(other)]), present.repeat(2)
+    left_out = ~present | torch.eye(2 * classes, dtype=torch.bool, device=one.device)
     # a finite number, for the rows of absent classes must have a gradient that is none, not NaN
     log_p = (points @ points.T / temperature).masked_fill(left_out, -1e4).log_softmax(1)
     twin = torch.cat([log_p[:classes, classes:].diagonal(), log_p[classes:, :classes].diagonal()])
-    return -torch.where(there, twin, 0.0).sum() / there.sum().clamp(min=1)
+    return -torch.where(present, twin, 0.0).sum() / present.sum().clamp(min=1)

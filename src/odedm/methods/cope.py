@@ -129,10 +129,10 @@ class PrototypeHead(nn.Module):
     def meet(self, label: Tensor, rng: torch.Generator) -> None:
         """Give classes that were never seen a random prototype; all in place, and nothing is read back."""
         fresh = torch.rand(self.prototypes.shape, dtype=torch.float64, generator=rng, device=label.device)
-        here = torch.zeros_like(self.seen).index_fill_(0, label, True)
-        new = (here & ~self.seen)[:, None]
+        present = torch.zeros_like(self.seen).index_fill_(0, label, True)
+        new = (present & ~self.seen)[:, None]
         self.prototypes.copy_(torch.where(new, F.normalize(fresh).to(self.prototypes.dtype), self.prototypes))
-        self.seen |= here
+        self.seen |= present
 
     def follow(self, total: Tensor, amount: Tensor, alpha: float) -> None:
         """Move the prototype of every class with rows towards their mean: sums [C, d] over amounts [C, 1]."""

@@ -24,8 +24,8 @@ def read_gradient(net: nn.Module) -> Tensor:
 
 def write_gradient(net: nn.Module, vector: Tensor) -> None:
     """Put a vector [P] in the place of all gradients."""
-    own = trained(net)
-    for weight, part in zip(own, vector.split([each.numel() for each in own]), strict=True):
+    weights = trained(net)
+    for weight, part in zip(weights, vector.split([weight.numel() for weight in weights]), strict=True):
         if weight.grad is None:
             weight.grad = part.view_as(weight).clone()
         else:

@@ -139,6 +139,6 @@ def targets(label: Tensor, past: Tensor, recalled: Tensor, columns: int) -> Tens
     tensor([[0.7500, 0.0000, 0.0000],
             [0.2500, 0.0000, 1.0000]])
     """
-    own = (label[:, None] == torch.arange(columns, device=label.device)).to(past.dtype)
-    old = past.shape[1]
-    return torch.cat([torch.where(recalled, past, own[:, :old]), own[:, old:]], 1)
+    one_hot = (label[:, None] == torch.arange(columns, device=label.device)).to(past.dtype)
+    taught = past.shape[1]
+    return torch.cat([torch.where(recalled, past, one_hot[:, :taught]), one_hot[:, taught:]], 1)

@@ -67,8 +67,8 @@ class NetFunction:
     def head(self) -> Tensor:
         """Which of the P weights belong to the head, by number."""
         numbers = torch.arange(sum(self.sizes), device=next(iter(self.parameters.values())).device).split(self.sizes)
-        own = [part for part, name in zip(numbers, self.parameters, strict=True) if name.startswith("head.")]
-        return torch.cat(own)
+        of_head = [part for part, name in zip(numbers, self.parameters, strict=True) if name.startswith("head.")]
+        return torch.cat(of_head)
 
     def follow(self, method: Method, direction: Tensor) -> None:
         """Make a method's step with `direction` [P] in the place of a gradient."""

@@ -126,18 +126,18 @@ class OnPro(Method):
     def row_contrast(self, image: Tensor, label: Tensor, mixed: Mixed | None, replay: Replay) -> Tensor:
         """The contrast of rows in two views and all turns, and that of the stream's prototypes, by one pass."""
         rows, names = self.turned(image, label)
-        inputs, many = [rows, self.view(rows)], 2 * len(rows)
+        inputs, stream_rows = [rows, self.view(rows)], 2 * len(rows)
         if mixed is not None:  # a mixture is a class of its own, between two others
             again, other = self.turned(mixed.image, torch.lerp(mixed.label.float(), mixed.other.float(), mixed.share))
             inputs += [again, self.view(again)]
         features = self.net.features(replay.normalize(torch.cat(inputs)))
         points = self.projection(features)
         loss = self.equilibrium(points[: len(label)], points[len(rows) : len(rows) + len(label)], label)
-        alike = self.alike(features[:many], points[:many])
+        alike = self.alike(features[:stream_rows], points[:stream_rows])
         if mixed is None:
             return loss + ocm_stream_loss(alike, names, self.temperature)
         loss = loss + ocm_stream_loss(self.similarity * alike, names, self.temperature)
-        alike = self.similarity * self.alike(features[many:], points[many:])
+        alike = self.similarity * self.alike(features[stream_rows:], points[stream_rows:])
         return loss + ocm_replay_loss(alike, other, self.temperature)
 
     def replayed_equilibrium(self, past: Rows, replay: Replay) -> Tensor:
@@ -155,7 +155,7 @@ class OnPro(Method):
 
     def equilibrium(self, one: Tensor, other: Tensor, label: Tensor) -> Tensor:
         """The contrast of the classes' prototypes in two views [n, dims]."""
-        first, second = (class_prototypes(each, label, self.net.classes) for each in (one, other))
+        first, second = (class_prototypes(points, label, self.net.classes) for points in (one, other))
         return ope_loss(first, second, self.prototype_temperature)
 
     def alike(self, features: Tensor, points: Tensor) -> Tensor:
@@ -200,17 +200,17 @@ class OnPro(Method):
 
         With fewer than two prototypes there is no pair: any rows.
         """
-        classes, there = self.net.classes, self.prototypes.abs().sum(1) > 0
+        classes, known = self.net.classes, self.prototypes.abs().sum(1) > 0
         nearness = 1 / torch.cdist(self.prototypes, self.prototypes).clamp(min=1e-3)
-        pairs = (there[:, None] & there).triu(1)
-        noise = torch.rand(amount, classes**2, generator=self.chance, device=there.device).clamp(min=1e-20)
+        pairs = (known[:, None] & known).triu(1)
+        noise = torch.rand(amount, classes**2, generator=self.chance, device=known.device).clamp(min=1e-20)
         # the largest of logits plus Gumbel noise is a draw by their softmax
         chosen = (nearness.masked_fill(~pairs, -torch.inf).flatten() - (-noise.log()).log()).argmax(1)
-        found = []
+        positions = []
         for label in (chosen // classes, chosen % classes):
-            noise = torch.rand(amount, len(pool["label"]), generator=self.chance, device=there.device)
-            found.append((noise + (pool["label"] == label[:, None]) * pairs.any()).argmax(1))
-        return found[0], found[1]
+            noise = torch.rand(amount, len(pool["label"]), generator=self.chance, device=known.device)
+            positions.append((noise + (pool["label"] == label[:, None]) * pairs.any()).argmax(1))
+        return positions[0], positions[1]
 
 
 def unmixed(image: Tensor, label: Tensor) -> Mixed:

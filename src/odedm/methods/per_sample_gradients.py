@@ -27,7 +27,7 @@ def weights_of(net: nn.Module, of: str = "all") -> dict[str, Tensor]:
     choose("gradients of", of, OF)
     start = "head." if of == "head" else ""
     named = net.named_parameters()
-    return {name: each.detach() for name, each in named if each.requires_grad and name.startswith(start)}
+    return {name: weight.detach() for name, weight in named if weight.requires_grad and name.startswith(start)}
 
 
 def per_sample_gradients(net: nn.Module, x: Tensor, label: Tensor, of: str = "head") -> Tensor:
@@ -39,15 +39,15 @@ def per_sample_gradients(net: nn.Module, x: Tensor, label: Tensor, of: str = "he
     >>> per_sample_gradients(MLP((4,), 3, width=8), torch.ones(2, 4), torch.tensor([0, 2])).shape
     torch.Size([2, 27])
     """
-    own = weights_of(net, of)
+    trained = weights_of(net, of)
 
     def loss(at: dict[str, Tensor], row: Tensor, label: Tensor) -> Tensor:
         return F.cross_entropy(functional_call(net, at, (row[None],)), label[None])
 
     with statistics_kept(net, training=False):
-        found = vmap(grad(loss), in_dims=(None, 0, 0))(own, x, label)
+        gradients = vmap(grad(loss), in_dims=(None, 0, 0))(trained, x, label)
     count_rows(net, len(label))
-    return torch.cat([found[name].flatten(1) for name in own], 1)
+    return torch.cat([gradients[name].flatten(1) for name in trained], 1)
 
 
 def count_rows(net: nn.Module, rows: int) -> None:
@@ -62,9 +62,9 @@ def rows_at_once(weights: Mapping[str, Tensor]) -> int:
     >>> rows_at_once({"weight": torch.zeros(2**20)}), rows_at_once({"weight": torch.zeros(10)})
     (32, 64)
     """
-    some = next(iter(weights.values()))
+    first = next(iter(weights.values()))
     size = sum(weight.numel() for weight in weights.values())
-    return max(1, min(CHUNK, ENTRIES.get(some.device.type, ENTRIES["cpu"]) // size))
+    return max(1, min(CHUNK, ENTRIES.get(first.device.type, ENTRIES["cpu"]) // size))
 
 
 @contextmanager

@@ -10,7 +10,9 @@ from torch.optim import SGD, Optimizer
 
 from odedm.core.stored_names import stored
 
-_add, _zero, _step = (inspect.unwrap(each) for each in (Optimizer.add_param_group, Optimizer.zero_grad, SGD.step))
+_add, _zero, _step = (
+    inspect.unwrap(function) for function in (Optimizer.add_param_group, Optimizer.zero_grad, SGD.step)
+)
 SETTINGS = ("weight_decay", "momentum", "lr", "dampening", "nesterov", "maximize")
 _hooked_step = Optimizer.profile_hook_step(_step)
 

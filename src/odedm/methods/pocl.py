@@ -189,18 +189,20 @@ class POCL(Method):
 
         Copies have no share, and `starts` says where they begin and end.
         """
-        many = len(index)
-        if many < 2 or not can_fill_up(self.net, rows["input"]):
+        real = len(index)
+        if real < 2 or not can_fill_up(self.net, rows["input"]):
             return take(rows, index)
-        size = (many // STEP + 1) * STEP
-        found = take(rows, torch.cat([index, index[-1:].expand(size - many)]))
-        found["share"][many:] = 0
-        found["starts"] = torch.tensor([0, many, size], dtype=torch.int32).to(index.device, non_blocking=True)
-        return found
+        size = (real // STEP + 1) * STEP
+        filled = take(rows, torch.cat([index, index[-1:].expand(size - real)]))
+        filled["share"][real:] = 0
+        filled["starts"] = torch.tensor([0, real, size], dtype=torch.int32).to(index.device, non_blocking=True)
+        return filled
 
     def support(self, task: int, rows: Rows) -> Objective:
         """The mean loss of one task's rows among its own classes."""
-        low, high = (rows["label"].new_full((), each) for each in self.heads[task])  # no numbers of the host: recorded
+        low, high = (
+            rows["label"].new_full((), bound) for bound in self.heads[task]
+        )  # no numbers of the host: recorded
         weight = rows["share"] / rows["share"].sum()
         return Objective(rows["input"], rows["label"], weight, low, high, starts=rows.get("starts"))
 
@@ -232,8 +234,8 @@ def judge(
     function: NetFunction, weights: Tensor, support: Objective, query: Objective, *, rate: float, **how: Any
 ) -> tuple[Tensor, Tensor]:
     """The query loss (0-d) after one step on the support, and its gradient h [P] through that step."""
-    found = hypergradient(function, weights, rate, [support], query, **how)
-    return found.loss, found.by_weights
+    judged = hypergradient(function, weights, rate, [support], query, **how)
+    return judged.loss, judged.by_weights
 
 
 def towards_least_norm(vectors: Tensor, share: Tensor) -> Tensor:

@@ -149,13 +149,13 @@ class PuriDivER(Method):
 
     def semi_supervised_epoch(self, rows: Rows, kinds: Split, replay: Replay) -> None:
         """One pass over the clean rows, each batch with its share of the two other kinds, in one forward."""
-        many = len(kinds.clean)
+        clean_rows = len(kinds.clean)
         companions = [
-            endless(kind, companion_size(self.draw, len(kind), many), self.order)
+            endless(kind, companion_size(self.draw, len(kind), clean_rows), self.order)
             for kind in (kinds.incorrect, kinds.ambiguous)
         ]
         for clean in shuffled(kinds.clean, self.draw, self.order):
-            incorrect, ambiguous = (next(each) for each in companions)
+            incorrect, ambiguous = (next(batches) for batches in companions)
             self.optimizer_step(self.three_losses(rows, clean, ambiguous, incorrect, kinds.trust, replay))
 
     def three_losses(

@@ -50,10 +50,10 @@ class Observation:
         >>> Observation().words(), Observation(evidence=True, anytime=5).words()
         ('without evidence or any-time accuracy', 'with evidence and 5 tests a task')
         """
-        found = ["evidence"] if self.evidence else []
+        parts = ["evidence"] if self.evidence else []
         if self.anytime:
-            found.append(f"{self.anytime} test{'s' if self.anytime > 1 else ''} a task")
-        return f"with {' and '.join(found)}" if found else "without evidence or any-time accuracy"
+            parts.append(f"{self.anytime} test{'s' if self.anytime > 1 else ''} a task")
+        return f"with {' and '.join(parts)}" if parts else "without evidence or any-time accuracy"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON."""

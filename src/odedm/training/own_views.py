@@ -36,13 +36,13 @@ class OwnViews(Transform):
         return view
 
 
-def views_of(name: str, own: Transform) -> Transform:
+def views_of(name: str, transform: Transform) -> Transform:
     """The transform of a data set with the training views of this name."""
     if name == "data":
-        return own
+        return transform
     if name == "none":
-        return replace(own, pad=0, flip=False)
-    return OwnViews(own.shift, own.scale, own.pad, own.flip, name, TRANSFORMS[name].load())
+        return replace(transform, pad=0, flip=False)
+    return OwnViews(transform.shift, transform.scale, transform.pad, transform.flip, name, TRANSFORMS[name].load())
 
 
 def _takes_two(function: Callable[..., Any]) -> bool:
@@ -53,6 +53,7 @@ def _takes_two(function: Callable[..., Any]) -> bool:
         return False
     if isinstance(function, nn.Module):
         known = list(inspect.signature(function.forward).parameters.values())
-    plain = [each for each in known if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
-    needed = [each for each in plain if each.default is each.empty]
-    return len(needed) == 2 or (len(plain) > 1 and plain[1].name in ("rng", "generator"))
+    by_place = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    positional = [parameter for parameter in known if parameter.kind in by_place]
+    needed = [parameter for parameter in positional if parameter.default is parameter.empty]
+    return len(needed) == 2 or (len(positional) > 1 and positional[1].name in ("rng", "generator"))

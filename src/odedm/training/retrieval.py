@@ -145,8 +145,8 @@ def build_retrieval(name: str, options: Mapping[str, Any]) -> Retrieval:
     Traceback (most recent call last):
     odedm.UsageError: The retrieval 'uniform' has no option 'candidates'; it has none.
     """
-    found: Retrieval = RETRIEVALS[name].load()(**read_retrieval_options(name, options))
-    return found
+    retrieval: Retrieval = RETRIEVALS[name].load()(**read_retrieval_options(name, options))
+    return retrieval
 
 
 def read_retrieval_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -157,7 +157,7 @@ def read_retrieval_options(name: str, options: Mapping[str, Any]) -> dict[str, A
     """
     kind, what = RETRIEVALS[name].load(), f"The retrieval '{name}'"
     values = {**options_of(kind), **read_options(what, kind, options)}
-    missing = [each for each, value in values.items() if value is Parameter.empty]
+    missing = [option for option, value in values.items() if value is Parameter.empty]
     if missing:
         raise UsageError(
             f"{what} needs its option '{missing[0]}'. Give it among the retrieval's options (--set retrieval."

@@ -223,17 +223,17 @@ class Run:
 
     def _resume(self, checkpointer: Checkpointer) -> None:
         self.guard.last = lambda: checkpointer.last
-        found = checkpointer.resume()
-        if found is not None:
-            check_restored(self.method, found.folder, averages=self.experiment.weight_average is not None)
+        checkpoint = checkpointer.resume()
+        if checkpoint is not None:
+            check_restored(self.method, checkpoint.folder, averages=self.experiment.weight_average is not None)
             self.guard.resumed(self.progress.step)
             self.stepper.captured = self.progress.captured
-            self.progress.notes.extend(found.changes)
+            self.progress.notes.extend(checkpoint.changes)
 
     def _learn(self, task: Task, watch: Watch, checkpointer: Checkpointer | None) -> None:
         """The task's batches, from where the run stands."""
         progress, epochs = self.progress, self.experiment.epochs
-        total = epochs * sum(len(each) for each in self.stream.tasks)
+        total = epochs * sum(len(other) for other in self.stream.tasks)
         if progress.batches is None:
             self.engine.begin_task(task)
             mixes = "mixing" in self.method.requires and self.memory.size() > 0
@@ -276,7 +276,7 @@ class Run:
         if not self.observation.anytime:
             return
         progress, epochs = self.progress, self.experiment.epochs
-        done = progress.rows - epochs * sum(len(each) for each in self.stream.tasks[: task.index])
+        done = progress.rows - epochs * sum(len(other) for other in self.stream.tasks[: task.index])
         if self.observation.due(done - new, done, epochs * len(task)):
             with self.timer("observe"), preserve_state(self.method):
                 self.guard.settle(progress.step, task.index)
