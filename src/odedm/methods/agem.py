@@ -44,7 +44,7 @@ class AGEM(Method):
 
 
 def project(gradient: Tensor, reference: Tensor) -> Tensor:
-    """The gradient [P] where it agrees with a reference [P], else its part at a right angle to it.
+    """Return the gradient [P] where it agrees with a reference [P], else its part at a right angle to it.
 
     >>> project(torch.tensor([1.0, -2.0]), torch.tensor([0.0, 4.0]))
     tensor([1., 0.])

@@ -41,7 +41,7 @@ class Replay(Protocol):
 
     @property
     def gamma(self) -> float:
-        """What the long-term term weighs now."""
+        """Return what the long-term term weighs now."""
         ...
 
     def __bool__(self) -> bool: ...

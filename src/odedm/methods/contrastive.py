@@ -61,7 +61,7 @@ def supcon_loss(points: Tensor, label: Tensor, temperature: float) -> Tensor:
 
 
 def ocm_stream_loss(similarity: Tensor, label: Tensor, temperature: float) -> Tensor:
-    """The loss (0-d) of stream rows in two views below each other: similarity [2n, 2n], labels [n] of one view.
+    """Return the loss (0-d) of stream rows in two views below each other: similarity [2n, 2n], labels [n] of one view.
 
     −mean over i of log p(i's other view | i) + 2 · mean over j of i's class of log p(j | i), where p(i | i) is 0: it is
     OCM's, with its constant.
@@ -73,12 +73,12 @@ def ocm_stream_loss(similarity: Tensor, label: Tensor, temperature: float) -> Te
 
 
 def ocm_replay_loss(similarity: Tensor, label: Tensor, temperature: float) -> Tensor:
-    """The loss (0-d) of replayed rows in two views: −mean log p(j | i) over i's class, i itself among them."""
+    """Return the loss (0-d) of replayed rows in two views: −mean log p(j | i) over i's class, i itself among them."""
     return -_class_mean(_log_shares(similarity, temperature, itself=True), label).mean()
 
 
 def _log_shares(similarity: Tensor, temperature: float, *, itself: bool) -> Tensor:
-    """Log (p(j | i) + ε) [n, n] with p ∝ exp(similarity / temperature), over j ≠ i or over all j.
+    """Return log (p(j | i) + ε) [n, n] with p ∝ exp(similarity / temperature), over j ≠ i or over all j.
 
     ε is part of the loss: pairs that are further apart than that are not pulled together.
     """
@@ -89,13 +89,13 @@ def _log_shares(similarity: Tensor, temperature: float, *, itself: bool) -> Tens
 
 
 def _class_mean(log_p: Tensor, label: Tensor) -> Tensor:
-    """The mean [2n] over the rows of a row's class, in both views."""
+    """Return the mean [2n] over the rows of a row's class, in both views."""
     alike = (label.repeat(2)[:, None] == label.repeat(2)).to(log_p.dtype)
     return (log_p * alike).sum(1) / (alike.sum(1) + LEAST)
 
 
 def class_prototypes(points: Tensor, label: Tensor, classes: int) -> Tensor:
-    """The mean [C, d] of the points [n, d] of each class; 0 for a class without any."""
+    """Return the mean [C, d] of the points [n, d] of each class; 0 for a class without any."""
     member = (torch.arange(classes, device=label.device)[:, None] == label).to(points.dtype)
     return member @ points / member.sum(1, keepdim=True).clamp(min=1)
 

@@ -63,7 +63,7 @@ def in_turns(x: Tensor, turns: int) -> list[Tensor]:
 
 
 def _per_image(of_image: Tensor) -> Tensor:
-    """A number of each image, to be used on its pixels."""
+    """Return a number of each image, to be used on its pixels."""
     return of_image[:, None, None, None]
 
 

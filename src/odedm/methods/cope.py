@@ -55,7 +55,7 @@ class CoPE(Method):
         super().__post_init__()
 
     def observe(self, batch: Rows, replay: Replay) -> Rows:
-        """The PPP loss of stream and draw, then every class's prototype follows its rows."""
+        """Make updates by the PPP loss of stream and draw, then let every class's prototype follow its rows."""
         self.head.meet(batch["label"], self.starts)
         total = torch.zeros_like(self.head.prototypes)
         amount = total.new_zeros(len(total), 1)
@@ -72,7 +72,7 @@ class CoPE(Method):
         return {}
 
     def proxy_loss(self, point: Tensor, label: Tensor) -> Tensor:
-        """The PPP loss of unit vectors [n, d] with their labels [n], by the prototypes as they are."""
+        """Return the PPP loss of unit vectors [n, d] with their labels [n], by the prototypes as they are."""
         return ppp_loss(
             point,
             label,
@@ -83,7 +83,7 @@ class CoPE(Method):
         )
 
     def class_weights(self) -> Tensor:
-        """What each class looks for in the features [C, d]: the direction of its prototype."""
+        """Return what each class looks for in the features [C, d]: the direction of its prototype."""
         return self.head.prototypes @ self.head.layer.weight
 
 
@@ -119,11 +119,11 @@ class PrototypeHead(nn.Module):
         self.seen = F.pad(self.seen, (0, more))
 
     def points(self, feature: Tensor) -> Tensor:
-        """Unit vectors [n, d] of features [n, f]."""
+        """Return unit vectors [n, d] of features [n, f]."""
         return F.normalize(self.layer(feature))
 
     def forward(self, feature: Tensor) -> Tensor:
-        """Scores [n, C] of features [n, f]."""
+        """Return scores [n, C] of features [n, f]."""
         return (self.points(feature) @ self.prototypes.T / self.temperature).masked_fill(~self.seen, -torch.inf)
 
     def meet(self, label: Tensor, rng: torch.Generator) -> None:

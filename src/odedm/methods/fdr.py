@@ -33,7 +33,7 @@ class FDR(StoresLogits):
         return self.stream_loss(logits, batch["label"]), {"logits": logits.detach()}
 
     def observe(self, batch: Rows, replay: Replay) -> Rows:
-        """An update by the loss, then one by α · mean ‖softmax h(x') - softmax z'‖."""
+        """Make an update by the loss, then one by α · mean ‖softmax h(x') - softmax z'‖."""
         columns = super().observe(batch, replay)
         if past := replay():
             (recalled,) = self.logits(past)
@@ -42,7 +42,7 @@ class FDR(StoresLogits):
 
 
 def function_distance(logits: Tensor, stored: Tensor) -> Tensor:
-    """The mean over rows of the Euclidean distance, not squared, between two predictions given as logits [n, C].
+    """Return the mean over rows of the Euclidean distance, not squared, between two predictions given as logits [n, C].
 
     Between 0 and √2, and blind to a constant added to all logits of a row. The norm's gradient at 0 is 0.
 

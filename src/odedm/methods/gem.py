@@ -67,7 +67,7 @@ class GEM(Method):
                 write_gradient(self.net, projected)
 
     def past_gradients(self, replay: Replay) -> list[Tensor]:
-        """The gradient [P] of the stored rows of each past task, in training views."""
+        """Return the gradient [P] of the stored rows of each past task, in training views."""
         rows = replay.rows()
         gradients = []
         for task in rows["task"][rows["task"] < self.now].unique().tolist():
@@ -96,7 +96,7 @@ def project_to_cone(gradient: Tensor, past: Tensor, margin: float, ridge: float)
 
 
 def solve_qp(products: Sequence[Sequence[float]], along: Sequence[float], margin: float, ridge: float) -> list[float]:
-    """The v ≥ margin [n] that make ½ vᵀ(GGᵀ + ridge·I)v + (Gg)ᵀv least, for GGᵀ [n, n] and Gg [n].
+    """Return the v ≥ margin [n] that make ½ vᵀ(GGᵀ + ridge·I)v + (Gg)ᵀv least, for GGᵀ [n, n] and Gg [n].
 
     Coordinate by coordinate, in turn, until none moves: the matrix is positive definite, so that ends at the one least
     value.

@@ -66,7 +66,7 @@ class ICarl(Method):
         self.recalled = torch.ones(self.net.classes, dtype=torch.bool, device=self.last_loss.device)
 
     def graph_key(self) -> Hashable:
-        """All but numbers that decide about columns when a task begins; no step reads them after that."""
+        """Return all but numbers that decide about columns when a task begins; no step reads them after that."""
         unread = ("old", "known") if self.bce_columns == "seen" else ("old", "known", "seen")
         return host_state(self, without=unread)
 
@@ -122,7 +122,7 @@ class ICarl(Method):
         return {"normalised": self.features == "normalised", "flip": self.flip}
 
     def _recall(self, x: Tensor) -> Tensor:
-        """The teacher's probabilities [n, C], on the same training view."""
+        """Return the teacher's probabilities [n, C], on the same training view."""
         if self.teacher is None:
             return self.last_loss.new_zeros(len(x), 0)
         with torch.no_grad():

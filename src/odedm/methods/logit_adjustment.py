@@ -44,7 +44,7 @@ class LogitAdjustment(ABC):
 
     @abstractmethod
     def __call__(self, logits: Tensor) -> Tensor:
-        """Logits [n, C] of stream rows as their cross-entropy sees them."""
+        """Return logits [n, C] of stream rows as their cross-entropy sees them."""
 
     @abstractmethod
     def grow(self, classes: int) -> None:
@@ -100,7 +100,7 @@ class Adjusted(LogitAdjustment):
         self.weight.mul_(MEMORY).add_(member.to(self.weight.dtype).mean(0))
 
     def __call__(self, logits: Tensor) -> Tensor:
-        """Logits plus τ log π."""
+        """Return logits plus τ log π."""
         frequency = self.weight / self.weight.sum().clamp(min=RAREST)
         return logits + TAU * frequency.clamp(min=RAREST).log()
 

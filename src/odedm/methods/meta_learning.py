@@ -61,11 +61,11 @@ class NetFunction:
         return logits
 
     def weights(self) -> Tensor:
-        """A copy of the net's own weights [P]."""
+        """Return a copy of the net's own weights [P]."""
         return torch.cat([value.detach().flatten() for value in self.parameters.values()])
 
     def head(self) -> Tensor:
-        """Which of the P weights belong to the head, by number."""
+        """Return which of the P weights belong to the head, by number."""
         numbers = torch.arange(sum(self.sizes), device=next(iter(self.parameters.values())).device).split(self.sizes)
         of_head = [part for part, name in zip(numbers, self.parameters, strict=True) if name.startswith("head.")]
         return torch.cat(of_head)
@@ -127,7 +127,7 @@ class Objective:
     starts: Tensor | None = None
 
     def loss(self, logits: Tensor) -> Tensor:
-        """The sum for the logits [n, C] of the rows, 0-d."""
+        """Return the sum for the logits [n, C] of the rows, 0-d."""
         column = torch.arange(logits.shape[1], device=logits.device)
         outside = ((column < self.low) | (column >= self.high)) & (column < self.beyond)
         outside = outside & (column != self.label[:, None])
@@ -207,7 +207,7 @@ def adjoint_step(
 
 
 def rescale(vector: Tensor, norm: float) -> Tensor:
-    """The vector [P], shortened to a norm where it is longer.
+    """Return the vector [P], shortened to a norm where it is longer.
 
     >>> rescale(torch.tensor([3.0, 4.0]), 1.0), rescale(torch.tensor([0.0, 0.5]), 1.0)
     (tensor([0.6000, 0.8000]), tensor([0.0000, 0.5000]))
@@ -217,7 +217,7 @@ def rescale(vector: Tensor, norm: float) -> Tensor:
 
 
 def with_memory(batch: Rows, replay: Replay, n: int) -> Rows:
-    """The stream batch, then a replay draw of up to n rows, then the long-term draw where there is one.
+    """Return the stream batch, then a replay draw of up to n rows, then the long-term draw where there is one.
 
     Columns `input`, `label`, `task` and `share`: for how many rows each one counts, gamma in the long-term draw.
     """
@@ -233,7 +233,7 @@ def with_memory(batch: Rows, replay: Replay, n: int) -> Rows:
 
 
 def class_range(task: Task) -> tuple[int, int]:
-    """A task's classes as [first, last + 1): streams number classes as they arrive, and they return together.
+    """Return a task's classes as [first, last + 1): streams number classes as they arrive, and they return together.
 
     >>> class_range(Task(1, 2, (2, 3), {}))
     (2, 4)

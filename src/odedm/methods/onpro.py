@@ -98,7 +98,7 @@ class OnPro(Method):
         return {} if classes <= CIFAR_10 else {"similarity": 1.0, "mixup": 0.2, "base_rate": 0.9}
 
     def trained(self) -> list[nn.Parameter]:
-        """The network and the projection."""
+        """Return the network and the projection."""
         return [*super().trained(), *self.projection.parameters()]
 
     def new_optimizer(self) -> torch.optim.Optimizer:
@@ -124,7 +124,7 @@ class OnPro(Method):
         return loss + self.named(mixed or unmixed(image, label), replay), {}
 
     def row_contrast(self, image: Tensor, label: Tensor, mixed: Mixed | None, replay: Replay) -> Tensor:
-        """The contrast of rows in two views and all turns, and that of the stream's prototypes, by one pass."""
+        """Return the contrast of rows in two views and all turns, and that of the stream's prototypes, by one pass."""
         rows, names = self.turned(image, label)
         inputs, stream_rows = [rows, self.view(rows)], 2 * len(rows)
         if mixed is not None:  # a mixture is a class of its own, between two others
@@ -154,12 +154,12 @@ class OnPro(Method):
         return torch.lerp(losses[0], losses[1], rows.share.to(logits.dtype)).mean()
 
     def equilibrium(self, one: Tensor, other: Tensor, label: Tensor) -> Tensor:
-        """The contrast of the classes' prototypes in two views [n, dims]."""
+        """Return the contrast of the classes' prototypes in two views [n, dims]."""
         first, second = (class_prototypes(points, label, self.net.classes) for points in (one, other))
         return ope_loss(first, second, self.prototype_temperature)
 
     def alike(self, features: Tensor, points: Tensor) -> Tensor:
-        """How alike rows are [n, n]: projections with each other and with a random stretch of the features."""
+        """Return how alike rows are [n, n]: projections with each other and with a random stretch of the features."""
         room, dims = features.shape[1] - points.shape[1], points.shape[1]
         start = (torch.rand((), generator=self.chance, device=points.device) * max(1, room)).long()
         place = torch.arange(features.shape[1], device=points.device)
@@ -168,12 +168,12 @@ class OnPro(Method):
         return points @ stretch.T + points @ points.T
 
     def turned(self, image: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
-        """Images in every turn below each other, and their labels: a turned class is a class of its own."""
+        """Return images in every turn below each other, and their labels: a turned class is a class of its own."""
         every = in_turns(image, self.turns)
         return torch.cat(every), torch.cat([label + self.net.classes * turn for turn in range(len(every))])
 
     def view(self, image: Tensor) -> Tensor:
-        """A view of raw images: mirrored, grey a quarter of the time, a crop of at least .3 of the area."""
+        """Return a view of raw images: mirrored, grey a quarter of the time, a crop of at least .3 of the area."""
         return random_view(image, self.chance, area=0.3, grey=0.25)
 
     def mix(self, past: Rows, pool: Rows) -> Mixed:
@@ -214,12 +214,12 @@ class OnPro(Method):
 
 
 def unmixed(image: Tensor, label: Tensor) -> Mixed:
-    """Rows as they are."""
+    """Return rows as they are."""
     return Mixed(image, label, label, torch.zeros(len(label), device=label.device))
 
 
 def beta_quantiles(alpha: float, amount: int = 4096) -> Tensor:
-    """Numbers in rising order that are Beta(α, α) distributed: one of them at random is a draw.
+    """Return numbers in rising order that are Beta(α, α) distributed: one of them at random is a draw.
 
     >>> bool((beta_quantiles(1.0) - torch.linspace(0, 1, 4096)).abs().max() < 1e-3)
     True

@@ -23,7 +23,7 @@ CHUNK = 64
 
 
 def weights_of(net: nn.Module, of: str = "all") -> dict[str, Tensor]:
-    """The trained weights by name, of the whole network or of its head, without their history."""
+    """Return the trained weights by name, of the whole network or of its head, without their history."""
     choose("gradients of", of, OF)
     start = "head." if of == "head" else ""
     named = net.named_parameters()
@@ -57,7 +57,7 @@ def count_rows(net: nn.Module, rows: int) -> None:
 
 
 def rows_at_once(weights: Mapping[str, Tensor]) -> int:
-    """How many rows may have their gradients taken together, so that memory stays bounded.
+    """Return how many rows may have their gradients taken together, so that memory stays bounded.
 
     >>> rows_at_once({"weight": torch.zeros(2**20)}), rows_at_once({"weight": torch.zeros(10)})
     (32, 64)

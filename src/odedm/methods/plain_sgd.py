@@ -18,7 +18,7 @@ _hooked_step = Optimizer.profile_hook_step(_step)
 
 
 def _is_plain(group: dict[str, Any]) -> bool:
-    """Whether torch's own step comes to one call of its kernel for this group of weights."""
+    """Return whether torch's own step comes to one call of its kernel for this group of weights."""
     kinds = {(weight.device, weight.dtype, weight.grad.layout) for weight in _with_gradient(group)}
     return group["fused"] and not group["momentum"] and len(kinds) == 1 and kinds.pop()[2] is torch.strided
 

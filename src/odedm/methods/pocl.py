@@ -199,7 +199,7 @@ class POCL(Method):
         return filled
 
     def support(self, task: int, rows: Rows) -> Objective:
-        """The mean loss of one task's rows among its own classes."""
+        """Return the mean loss of one task's rows among its own classes."""
         low, high = (
             rows["label"].new_full((), bound) for bound in self.heads[task]
         )  # no numbers of the host: recorded
@@ -207,7 +207,7 @@ class POCL(Method):
         return Objective(rows["input"], rows["label"], weight, low, high, starts=rows.get("starts"))
 
     def query(self, rows: Rows) -> Objective:
-        """The mean loss of batch and memory among all classes.
+        """Return the mean loss of batch and memory among all classes.
 
         With `pos_split` rows beyond the first `pool` weigh one half and compete among the classes seen so far.
         """
@@ -233,7 +233,7 @@ class POCL(Method):
 def judge(
     function: NetFunction, weights: Tensor, support: Objective, query: Objective, *, rate: float, **how: Any
 ) -> tuple[Tensor, Tensor]:
-    """The query loss (0-d) after one step on the support, and its gradient h [P] through that step."""
+    """Return the query loss (0-d) after one step on the support, and its gradient h [P] through that step."""
     judged = hypergradient(function, weights, rate, [support], query, **how)
     return judged.loss, judged.by_weights
 

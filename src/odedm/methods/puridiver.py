@@ -88,7 +88,7 @@ class PuriDivER(Method):
         self.replaying = task.index > 0
 
     def observe(self, batch: Rows, replay: Replay) -> Rows:
-        """An update, unless it were on one row alone, which has no batch statistics for the head."""
+        """Make an update, unless it were on one row alone, which has no batch statistics for the head."""
         alone = len(batch["label"]) == 1 and not (self.replaying and replay)
         return {} if alone else super().observe(batch, replay)
 

@@ -110,12 +110,12 @@ class Refresh(DERpp):
 
     @property
     def reads_fisher(self) -> bool:
-        """Whether F has any effect on the moves."""
+        """Return whether F has any effect on the moves."""
         return self.delta > 0 and self.kappa > 0 and self.unlearn_steps > 0
 
 
 def weights(net: nn.Module) -> Weights:
-    """The trainable parameters by name, each once even where modules share it."""
+    """Return the trainable parameters by name, each once even where modules share it."""
     return {name: weight for name, weight in net.named_parameters() if weight.requires_grad}
 
 
@@ -165,7 +165,7 @@ def ascent(trained: Tensors, gradient: Tensors, epsilon: float) -> Tensors:
 def fisher_information(
     net: nn.Module, parts: Iterable[tuple[Tensor, Tensor]], *, total: int, training: bool
 ) -> Weights:
-    """The diagonal Fisher information: the mean over rows of p(y|x) · (∂ log p(y|x) / ∂θ)².
+    """Return the diagonal Fisher information: the mean over rows of p(y|x) · (∂ log p(y|x) / ∂θ)².
 
     `parts` are inputs [n, ...] and labels [n] of `total` rows in all. Every row is a batch of its own: with `training`,
     BatchNorm works over the places of one image. The network is the same after it as before.

@@ -47,7 +47,7 @@ class SCR(Method):
         super().__post_init__()
 
     def trained(self) -> list[nn.Parameter]:
-        """The network and the projection."""
+        """Return the network and the projection."""
         return [*super().trained(), *self.projection.parameters()]
 
     def loss(self, batch: Rows, replay: Replay) -> tuple[Tensor, Rows]:

@@ -118,7 +118,7 @@ class VRMCL(Method):
         )  # fmt: skip
 
     def chunks(self, batch: Rows) -> list[Objective]:
-        """The batch in random order, `chunk` rows at a time, each among the classes of its own task only."""
+        """Return the batch in random order, `chunk` rows at a time, each among the classes of its own task only."""
         x, y = batch["input"], batch["label"]
         low, high = self.heads[-1]
         shuffled = torch.rand(len(y), generator=self.order, device=y.device).argsort()

@@ -22,7 +22,7 @@ more than some thousands in all, and 100 a class even then."""
 
 
 def rows_per_class(classes: int) -> int:
-    """How many rows of each class have their features saved.
+    """Return how many rows of each class have their features saved.
 
     >>> [rows_per_class(classes) for classes in (2, 10, 20, 200)]
     [1000, 1000, 500, 100]
@@ -53,7 +53,7 @@ class Choices:
         self.parts.append((rows["index"].cpu(), label, kept, distance.float().cpu()))
 
     def columns(self) -> Rows:
-        """All choices below each other, distances padded with NaN; nothing where nothing was chosen."""
+        """Return all choices below each other, distances padded with NaN; nothing where nothing was chosen."""
         if not self.parts:
             return {}
         index, label, kept, distances = zip(*self.parts, strict=True)
@@ -63,7 +63,7 @@ class Choices:
 
 
 def features(probe: MethodView, tasks: Sequence[Task], stored: Rows) -> Rows:
-    """Features by the network as it is: of the first rows of every class, and of the stored rows in their order.
+    """Return features by the network as it is: of the first rows of every class, and of the stored rows in their order.
 
     Of a class that returns, of the first rows each time.
     """

@@ -29,11 +29,11 @@ class MethodView:
     """Gives the memory's rows where classes are predicted by the nearest of their means; else None."""
 
     def embed(self, image: Tensor) -> Tensor:
-        """Features [n, d] of raw images."""
+        """Return features [n, d] of raw images."""
         return in_chunks(lambda part: self.method.embed(self.transform.normalise(part)), image)
 
     def annotate(self, rows: Rows) -> Rows:
-        """The method's declared fields for rows with raw images."""
+        """Return the method's declared fields for rows with raw images."""
         parts, size = [], BATCH.get(rows["image"].device.type, 512)
         with evaluating(self.method.net):
             for start in range(0, max(1, count(rows)), size):
@@ -42,25 +42,25 @@ class MethodView:
         return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
     def features_and_losses(self, rows: Rows) -> tuple[Tensor, Tensor]:
-        """Features [n, d] and cross-entropies [n] of the head on them."""
+        """Return features [n, d] and cross-entropies [n] of the head on them."""
         features = self.embed(rows["image"])
         with evaluating(self.method.net):
             return features, F.cross_entropy(self.method.net.head(features), rows["label"], reduction="none")
 
     def class_weights(self) -> Tensor:
-        """The head's weights [C, d]."""
+        """Return the head's weights [C, d]."""
         return self.method.class_weights().detach()
 
     def training_loss(self) -> Tensor:
-        """The loss of the last update."""
+        """Return the loss of the last update."""
         return self.method.last_loss
 
     def predict(self, image: Tensor) -> Tensor:
-        """Scores [n, C] of raw images."""
+        """Return scores [n, C] of raw images."""
         return in_chunks(self.predictor(), image)
 
     def predictor(self) -> Callable[[Tensor], Tensor]:
-        """What gives scores [n, C] of raw images by the learner and the memory as they are now.
+        """Return what gives scores [n, C] of raw images by the learner and the memory as they are now.
 
         By nearest mean the class means are taken here, once for all that is asked of it. While nothing is stored the
         method predicts; a class without a stored row is never the nearest.
@@ -83,7 +83,7 @@ class MethodView:
             return points.to(torch.promote_types(points.dtype, torch.float32))
 
     def gradients(self, rows: Rows, *, of: str = "head", then: Callable[[Tensor], Tensor] | None = None) -> Tensor:
-        """Each row's own gradient [n, P] of its cross-entropy, as `ModelView` says."""
+        """Return each row's own gradient [n, P] of its cross-entropy, as `ModelView` says."""
         size, net = rows_at_once(weights_of(self.method.net, of)), self.method.net
         parts = []
         for image, label in zip(rows["image"].split(size), rows["label"].split(size), strict=True):

@@ -45,17 +45,17 @@ class Outcomes(Sequence[Outcome]):
 
     @property
     def results(self) -> list[Result]:
-        """The result of each."""
+        """Return the result of each."""
         return [outcome.result for outcome in self._outcomes]
 
     @property
     def mean(self) -> dict[str, float]:
-        """The mean of each figure over the seeds: acc_last, acc_mean, task_il_last, forgetting, … seconds."""
+        """Return the mean of each figure over the seeds: acc_last, acc_mean, task_il_last, forgetting, … seconds."""
         return mean_metrics(self.results)[0]
 
     @property
     def error(self) -> dict[str, float]:
-        """The standard error of each mean; empty for a single seed, which has none."""
+        """Return the standard error of each mean; empty for a single seed, which has none."""
         return mean_metrics(self.results)[1]
 
     def table(self) -> list[dict[str, float]]:

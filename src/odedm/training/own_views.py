@@ -25,7 +25,7 @@ class OwnViews(Transform):
     view: Callable[..., Any] = lambda image: image
 
     def to(self, device: torch.device) -> OwnViews:
-        """The same with its constants on the device."""
+        """Return the same with its constants on the device."""
         return replace(self, shift=self.shift.to(device), scale=self.scale.to(device))
 
     def _view(self, image: Tensor, rng: torch.Generator) -> Tensor:
@@ -37,7 +37,7 @@ class OwnViews(Transform):
 
 
 def views_of(name: str, transform: Transform) -> Transform:
-    """The transform of a data set with the training views of this name."""
+    """Return the transform of a data set with the training views of this name."""
     if name == "data":
         return transform
     if name == "none":
@@ -46,7 +46,7 @@ def views_of(name: str, transform: Transform) -> Transform:
 
 
 def _takes_two(function: Callable[..., Any]) -> bool:
-    """Whether a function needs two arguments, or has a second one for a generator."""
+    """Return whether a function needs two arguments, or has a second one for a generator."""
     try:
         known = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):

@@ -35,7 +35,7 @@ class ShapleyRetrieval(Retrieval):
         Int(0).validate("per_class of aser", self.per_class)
 
     def __call__(self, n: int, stored: StoredRows, batch: Rows, method: Method) -> Rows:
-        """The n best candidates, in the views by which they were judged."""
+        """Return the n best candidates, in the views by which they were judged."""
         rows, most = stored.draw(len(stored)), looked_at(self.per_class, method.net.classes)
         candidates = min(len(stored), max(n, min(most, len(stored) // 2)))
         if candidates <= n:

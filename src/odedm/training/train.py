@@ -117,7 +117,7 @@ def train(
 
 
 def _seeds(given: Any, settings: Mapping[str, Any]) -> list[int] | None:
-    """The seeds that were asked for; None where one outcome is wanted and no list.
+    """Return the seeds that were asked for; None where one outcome is wanted and no list.
 
     >>> _seeds(3, {"seed": 5}), _seeds([4, 0], {}), _seeds(None, {})
     ([5, 6, 7], [4, 0], None)

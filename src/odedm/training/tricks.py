@@ -75,7 +75,7 @@ def check_tricks(
 
 
 def average_decay(plan: Experiment, labels: Labels, data: Dataset) -> float | None:
-    """How much of an average of the weights is left after a batch.
+    """Return how much of an average of the weights is left after a batch.
 
     "auto" stands for half a task's in the mean, and an average over some batches is no longer: over a whole task it no
     longer knows the newest classes (docs/how-to/ingredients.md).
@@ -126,7 +126,7 @@ def check_restored(method: Method, checkpoint: Path, *, averages: bool) -> None:
 def _reasons(
     asked: Tricks, method: type[Method], memory: AnyMemory, options: Mapping[str, Any]
 ) -> Iterator[tuple[str, str]]:
-    """What is asked for and cannot be: the trick's name in words, and the reason."""
+    """Yield what is asked for and cannot be: the trick's name in words, and the reason."""
     reasons = method.unsupported_with(options)
     if asked.stream_loss is not None and (why := reasons.get("stream_loss", "")):
         yield f"stream loss '{asked.stream_loss}'", why
