@@ -19,7 +19,7 @@ LAYERS = (
     {"results"},
     {"training"},
     {"execute", "learner", "integrations"},
-    {"study", "recipes", "testing"},
+    {"studies", "recipes", "testing"},
     {"report"},
     {"paper"},
     {"cli"},
@@ -57,7 +57,7 @@ OPTIONAL |= {
     },
 }
 OPTIONAL |= {"avalanche": {"integrations/avalanche.py"}, "utils": {"integrations/mammoth.py"}}  # Mammoth's utils
-OPTIONAL |= {"ray": {"execute/ray_backend.py"}, "pandas": {"report/notebook.py"}}
+OPTIONAL |= {"wandb": {"training/loggers.py"}, "ray": {"execute/ray_connection.py"}, "pandas": {"report/notebook.py"}}
 
 
 def imports(path):

@@ -320,7 +320,7 @@ def test_a_resumed_run_keeps_it_as_it_was_asked_to(tmp_path):
 
 
 def test_a_study_can_ask_for_it():
-    from odedm.study.study import parse
+    from odedm.studies.spec import parse
 
     study = parse("keep_model = true\nmethod = 'er'\nseeds = 1")
     assert study.observation.keep_model

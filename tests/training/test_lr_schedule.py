@@ -15,7 +15,7 @@ import odedm
 from odedm import ODEDM, Experiment, Native, Reservoir, UsageError, blobs, shapes
 from odedm.core.registry import OPTIMIZERS
 from odedm.stream.tasks import split
-from odedm.study.study import parse
+from odedm.studies.spec import parse
 
 DATA = blobs(per_class=16)
 """Five tasks of 26 rows: four batches of 8 each."""

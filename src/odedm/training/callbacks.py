@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from odedm.core.errors import UsageError, short_repr
+from odedm.core.plugin_modules import source_hash
 
 MOMENTS = ("after_step", "after_task", "after_run")
 """When callbacks are called: the first two with the run, the last with its outcome."""
@@ -26,6 +27,7 @@ class Callbacks:
     def __init__(self, given: Sequence[Any] = ()) -> None:
         if not isinstance(given, list | tuple):
             raise UsageError(f"callbacks must be a list; {short_repr(given)} was given.")
+        self.given = list(given)
         self._told: dict[str, list[Callable[[Any], object]]] = {moment: [] for moment in MOMENTS}
         for callback in given:
             moments = [moment for moment in MOMENTS if callable(getattr(callback, moment, None))]
@@ -36,6 +38,16 @@ class Callbacks:
                 self._told[moment].append(getattr(callback, moment))
             if not moments:
                 self._told["after_task"].append(callback)
+
+    def origins(self) -> dict[str, dict[str, Any]]:
+        """What a result says of them, as of other code from outside: a callback may change the run."""
+        found = {}
+        for number, callback in enumerate(self.given, start=1):
+            kind = callback if hasattr(callback, "__qualname__") else type(callback)
+            origin = f"{kind.__module__}:{kind.__qualname__}"
+            code = source_hash(callback)
+            found[f"callback {number}"] = {"title": kind.__name__, "from": origin, "again": False, "code": code}
+        return found
 
     def after_step(self, run: Any) -> None:
         """A batch is learned; where callbacks change method or memory on the host, steps are recorded anew."""

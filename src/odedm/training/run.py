@@ -120,11 +120,13 @@ class Run:
         data: Dataset | None = None,
         observation: Observation | None = None,
         callbacks: Sequence[Any] = (),
+        on_task: Callable[[Run], None] = lambda _: None,
     ) -> None:
-        self.callbacks = Callbacks(callbacks)
+        self.callbacks, self._on_task = Callbacks(callbacks), on_task
         prepared = plan if isinstance(plan, Prepared) else prepare(plan, data)
         self.data, self.experiment = prepared.data, prepared.experiment
-        self.origins = origins(self.experiment.plugins())  # now: files may be edited while it runs
+        # now: files may be edited while it runs
+        self.origins = origins(self.experiment.plugins()) | self.callbacks.origins()
         self.device = torch.device(self.experiment.device)
         self.progress, self.observation, self.choices = Progress(), observation or Observation(), Choices()
         with deterministic_numerics(self.experiment.threads, self.experiment.precision):
@@ -218,6 +220,7 @@ class Run:
             self._learn(task, watch, checkpointer)
             self._conclude(task)
             self.callbacks.after_task(self)
+            self._on_task(self)
             if checkpointer is not None and checkpointer.after_task() and task.index + 1 < len(self.stream.tasks):
                 raise Stopped
 

@@ -19,10 +19,12 @@ from odedm.methods.hyperparameters import check_no_option
 from odedm.selection.flat_settings import FLAT
 from odedm.stream.dataset import Dataset
 from odedm.training.experiment import MOST_SEEDS, Experiment
+from odedm.training.loggers import Logger
 from odedm.training.observation import Observation
 from odedm.training.outcomes import Outcomes
 from odedm.training.progress_line import ProgressLine, wanted
 from odedm.training.run import Outcome, Run
+from odedm.training.training_log import TrainingLog
 
 KEYWORDS = [
     inspect.Parameter(
@@ -32,7 +34,7 @@ KEYWORDS = [
     if own.name != "data"
 ]
 """An experiment's settings as keywords of `train`."""
-OWN = ("seeds", "progress", "lr", "evidence", "anytime", "callbacks", "head")
+OWN = ("seeds", "progress", "lr", "evidence", "anytime", "callbacks", "loggers", "head")
 """Keywords of `train` alone."""
 
 
@@ -49,6 +51,7 @@ def train(
     evidence: bool = False,
     anytime: int = 0,
     callbacks: Sequence[Any] = (),
+    loggers: Sequence[Logger] = (),
     head: str | None = None,
     **settings: Any,
 ) -> Outcome | Outcomes:
@@ -65,6 +68,8 @@ def train(
         evidence, anytime: what is looked at on the way (see `Observation`); they change no number of the run.
         callbacks: functions of the run, called after each task, or objects with `after_step(run)`, `after_task(run)`
             or `after_run(outcome)`; they run in this process, and are told of every seed.
+        loggers: who is told configuration, loss, learning rate and accuracies, e.g. `odedm.TensorBoard("runs/logs")`;
+            see `odedm.Logger`.
         head: the name of the linear layer with which a net from outside ends, where it is not the last one called.
         settings: every setting of an `Experiment` by its name: memory, method, options, … The defaults are those of
             `odedm run`. A name may be a class or an object instead: `method=Mine`, `net=nn.Sequential(…)`,
@@ -100,12 +105,13 @@ def train(
     given = load_dataset(data) if isinstance(data, str) else data
     plan, observation = Experiment(data=given.name, **settings), Observation(evidence, anytime)
     outcomes: list[Outcome] = []
-    with ProgressLine(len(chosen or [0]), hidden=not shows) as line:
+    told = TrainingLog(loggers)
+    with told, ProgressLine(len(chosen or [0]), hidden=not shows) as line:
         for number, seed in enumerate([plan.seed] if chosen is None else chosen):
             try:
                 with enough_memory():
                     run = Run(plan.with_seed(seed), given, observation, callbacks)
-                    outcomes.append(run.finish(line.watch(run, number)))
+                    outcomes.append(told.finish(run, line.watch(run, number)))
             except BaseException as error:
                 if outcomes:
                     error.add_note(

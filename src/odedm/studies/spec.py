@@ -1,21 +1,33 @@
-"""A study as data: grids of experiments, seeds, and how a choice among several ρ is made; TOML in and out."""
+"""A study as data: grids of experiments, seeds, and how its constants are tuned; TOML in and out."""
 
 from __future__ import annotations
 
 import json
 import re
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from odedm.core.errors import UsageError, choose, short_repr
-from odedm.core.validators import Int, Text, refused
-from odedm.study.grid import BY_NAME, MOST_RUNS, TABLES, Grid, as_tuple, axes, from_table, matches_filters, nobody_has
-from odedm.study.unused_keys import unused_keys
+from odedm.core.text import LONGEST, printable
+from odedm.core.validators import Int, Share, Text, refused
+from odedm.studies.grid import (
+    BY_NAME,
+    MOST_RUNS,
+    NONE,
+    TABLES,
+    Grid,
+    as_tuple,
+    axes,
+    check_filters,
+    check_values,
+    matches_filters,
+    nobody_has,
+)
+from odedm.studies.unused_keys import unused_keys
 from odedm.training.experiment import Experiment
-from odedm.training.hold_out import Selection, check_values
 from odedm.training.observation import Observation
 
 MOST_BYTES = 1 << 20
@@ -23,9 +35,49 @@ MOST_NAME = 100
 MOST_DOTS = 200
 """Of a line beside those of its numbers: the time to read a key grows with the square of its parts."""
 NUMBER = re.compile(r"(?<![^\s\[,=])[+-]?[\d_]+\.[\d_]+(?:[eE][+-]?\d+)?(?![^\s\],}])")
-KEYS = ("name", "about", "seeds", "only", "select", "grid", "evidence", "anytime", "keep_model")
+KEYS = ("name", "about", "chosen", "seeds", "only", "tune", "grid", "evidence", "anytime", "keep_model")
 OF_EVERY_METHOD = ("lr", "momentum", "weight_decay")
 """Hyper-parameters that every method has, which are looked for among a grid's keys: `--lr` is an option of a run."""
+
+
+@dataclass(frozen=True)
+class ValidationSplit:
+    """How constants are tuned: on a share of the training rows of the first tasks, with seeds that a study has not.
+
+    Args:
+        validation: the share of each class's training rows that is held out and tested on.
+        first_tasks: how many tasks a run has; None: all of its stream.
+        seeds: of each configuration.
+    """
+
+    validation: float = 0.2
+    first_tasks: int | None = 2
+    seeds: tuple[int, ...] = (1000, 1001, 1002)
+
+    def __post_init__(self) -> None:
+        Share().validate("tune.validation", self.validation)
+        if self.first_tasks is not None:
+            Int(1).validate("tune.first_tasks", self.first_tasks)
+        check_values("tune.seeds", self.seeds, Int())
+
+    @classmethod
+    def from_table(cls, table: object) -> ValidationSplit:
+        """The split that the table [tune] of a study's file describes.
+
+        >>> ValidationSplit.from_table({"seeds": 7, "first_tasks": "none"})
+        ValidationSplit(validation=0.2, first_tasks=None, seeds=(7,))
+        """
+        known = {field.name: field for field in fields(cls)}
+        if not isinstance(table, dict):
+            raise UsageError(f"'tune' must be a table: [tune] with {', '.join(known)}; {short_repr(table)} was given.")
+        for name in table:
+            choose("key of [tune]", str(name), known)
+        values = {name: None if name == "first_tasks" and value == NONE else value for name, value in table.items()}
+        return cls(**values | ({"seeds": as_tuple(values["seeds"])} if "seeds" in values else {}))
+
+    def to_table(self) -> dict[str, Any]:
+        """What `from_table` reads."""
+        return {**vars(self), "first_tasks": NONE if self.first_tasks is None else self.first_tasks}
 
 
 @dataclass(frozen=True)
@@ -42,7 +94,9 @@ class Study:
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
     about: str = ""
     only: tuple[str, ...] = ()
-    select: Selection | None = None
+    tune: ValidationSplit | None = None
+    chosen: str = ""
+    """How its constants were chosen, for those who read the results; "" where they were not."""
     observation: Observation = field(default_factory=Observation)
     """What every run looks at; no part of what a run is, so one that is finished without it counts."""
 
@@ -54,34 +108,55 @@ class Study:
         if not self.grids:
             raise UsageError(f"The study '{self.name}' has no grid, so there is nothing to run.")
         check_values("seeds", self.seeds, Int())
-        if self.select is not None and (both := set(self.select.seeds) & set(self.seeds)):
-            said = f"The seeds of a choice must be others than the study's; {min(both)} is among both"
-            raise UsageError(f"{said}. Change select.seeds.")
+        if self.tune is not None and (both := set(self.tune.seeds) & set(self.seeds)):
+            raise UsageError(
+                f"Constants are tuned with other seeds than the study's; {min(both)} is among both. Change tune.seeds."
+            )
 
     def experiments(self) -> list[Experiment]:
         """Each experiment once, all of the first seed first, so that a study cut short can still be compared."""
+        seed_filters = [wish for wish in self.only if wish.startswith("seed=")]
+        filters = [wish for wish in self.only if wish not in seed_filters]
+        plans = self._of_one_seed()
+        check_filters(self.name, filters, plans)
+        plans = [plan for plan in plans if matches_filters(plan, filters)]
+        if not plans:
+            raise nobody_has(self.name, filters, self._of_one_seed())
+        if len(plans) * len(self.seeds) > MOST_RUNS:
+            raise self._too_many()
+        seeds = self._wished_seeds(seed_filters)
+        return [plan.with_seed(seed) for seed in seeds for plan in plans]
+
+    def _of_one_seed(self) -> list[Experiment]:
+        """Every experiment of the grids, with seed 0."""
         found: dict[str, Experiment] = {}
-        of_one = [wish for wish in self.only if wish.startswith("seed=")]
-        of_all = [wish for wish in self.only if wish not in of_one]
-        made, too_many = 0, UsageError(f"The study '{self.name}' stands for more than {MOST_RUNS} runs; cut it.")
+        made = 0
         for place, grid in enumerate(self.grids, start=1):
             try:
                 plans = grid.experiments()
-                found |= {plan.slug(): plan for plan in plans if matches_filters(plan, of_all)}
             except UsageError as error:
                 raise UsageError(f"Grid {place} of the study '{self.name}': {error}") from None
+            found |= {plan.slug(): plan for plan in plans}
             made += len(plans)
             if made > MOST_RUNS:  # before the grids that follow are gone through
-                raise too_many
-        if not found:
-            raise nobody_has(self.name, of_all, (plan for grid in self.grids for plan in grid.experiments()))
-        if len(found) * len(self.seeds) > MOST_RUNS:
-            raise too_many
-        every = [plan.with_seed(seed) for seed in self.seeds for plan in found.values()]
-        wished = [plan for plan in every if matches_filters(plan, of_one)]
-        if not wished:
-            raise nobody_has(self.name, of_one, every)
-        return wished
+                raise self._too_many()
+        return list(found.values())
+
+    def _too_many(self) -> UsageError:
+        return UsageError(f"The study '{self.name}' stands for more than {MOST_RUNS} runs; cut it.")
+
+    def _wished_seeds(self, filters: Sequence[str]) -> list[int]:
+        """The seeds that every filter `seed=1,2` has."""
+        seeds, known = [*self.seeds], {str(seed) for seed in self.seeds}
+        for wish in filters:
+            wanted = wish.partition("=")[2].split(",")
+            if any(value not in known for value in wanted):
+                raise UsageError(
+                    f"No experiment of the study '{self.name}' has {wish}. There are: "
+                    f"seed={printable(','.join(map(str, self.seeds)), LONGEST)}."
+                )
+            seeds = [seed for seed in seeds if str(seed) in wanted]
+        return seeds
 
     def with_seeds(self, number: int) -> Study:
         """The same with its first `number` seeds; where it has fewer, those after its last join them.
@@ -95,11 +170,11 @@ class Study:
 
     def to_toml(self) -> str:
         """The study as a file that `read` gives back."""
-        optional = {"only": self.only, **self.observation.to_dict()}
+        optional = {"chosen": self.chosen, "only": self.only, **self.observation.to_dict()}
         text = _table("", {"name": self.name, "about": self.about, "seeds": self.seeds})
         text += _table("", {name: value for name, value in optional.items() if value})
-        if self.select is not None:
-            text += _table("\n[select]\n", vars(self.select))
+        if self.tune is not None:
+            text += _table("\n[tune]\n", self.tune.to_table())
         for grid in self.grids:
             text += _table("\n[[grid]]\n", grid.axes)
             for method, own in grid.options.items():
@@ -159,6 +234,18 @@ def parse(text: str, name: str = "study", where: str = "the study") -> Study:
         raise UsageError(f"In {where}: {error}") from None
 
 
+def study_from(plain: dict[str, Any], name: str = "study") -> Study:
+    """A study from what its TOML file would hold; keys that no run has are refused as a slip.
+
+    >>> len(study_from({"method": ["er", "derpp"], "capacity": 50, "seeds": 2}).experiments())
+    4
+    """
+    study = _study(plain, name)
+    if fault := unused_keys(study.grids):
+        raise UsageError(fault)
+    return study
+
+
 def _study(plain: dict[str, Any], name: str) -> Study:
     shared = {key: value for key, value in plain.items() if key not in KEYS}
     tables = plain.get("grid", [{}])
@@ -173,7 +260,8 @@ def _study(plain: dict[str, Any], name: str) -> Study:
         _seeds(plain.get("seeds", 5)),
         Text().validate("'about'", plain.get("about", "")),
         only,
-        select=from_table(Selection, "select", plain["select"]) if "select" in plain else None,
+        tune=ValidationSplit.from_table(plain["tune"]) if "tune" in plain else None,
+        chosen=Text().validate("'chosen'", plain.get("chosen", "")),
         observation=Observation(plain.get("evidence", False), plain.get("anytime", 0), plain.get("keep_model", False)),
     )
     if not shared and not any(tables):  # after all else: a wrong value is the nearer reason

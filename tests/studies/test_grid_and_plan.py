@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from odedm import ODEDM, Native, Reservoir
 from odedm.core.errors import UsageError
 from odedm.paper.studies import READY, ready
-from odedm.study.contests import candidates_of
-from odedm.study.grid import Grid, matches_filters
-from odedm.study.study import Study, parse, read
-from odedm.training.hold_out import Selection
+from odedm.studies.grid import Grid, matches_filters
+from odedm.studies.spec import Study, ValidationSplit, parse, read
+from odedm.studies.tuning import TuningStudy
 from odedm.training.observation import Observation
 from odedm.training.preparation import prepare
 
@@ -109,11 +108,11 @@ def test_a_grid_overrides_what_stands_above_it() -> None:
         (f"seeds = {'9' * 400}", "'seeds' is how many"),
         ("capacity = 9223372036854775808", "'capacity' must be a whole number"),
         ("tasks = 0", "'tasks' must be a whole number, 1 or more"),
-        ("select = {tasks = 0}", "must be a whole number, 1 or more"),
+        ("tune = {first_tasks = 0}", "must be a whole number, 1 or more"),
         ("only = [3]", "'only' must be"),
-        ("[select]\ntask = 2", "did you mean 'tasks'"),
-        ("[select]\nshare = 1.0", "between 0 and 1"),
-        ("[select]\nseeds = [0]", "others than the study's"),
+        ("[tune]\nfirst_task = 2", "did you mean 'first_tasks'"),
+        ("[tune]\nvalidation = 1.0", "between 0 and 1"),
+        ("[tune]\nseeds = [0]", "other seeds than the study's"),
         ("method = ", "A study is written in TOML"),
         ("", "Nothing says what to run. A study needs one line of that at the least, e.g. method ="),
         ("# to do\nname = 'mine'\nseeds = 3", "Nothing says what to run"),
@@ -156,7 +155,7 @@ def test_only_keeps_what_matches_and_says_so_where_nothing_does() -> None:
 
 @pytest.mark.parametrize("name", READY)
 def test_a_written_study_is_read_as_it_was(name: str, tmp_path) -> None:
-    study = replace(ready(name), only=("method=derpp",), select=Selection(3, 0.1, (900,)))
+    study = replace(ready(name), only=("method=derpp",), tune=ValidationSplit(0.1, 3, (900,)), chosen="on 10%")
     (tmp_path / "study.toml").write_text(study.to_toml(), encoding="utf-8")
     assert read(tmp_path / "study.toml") == study
 
@@ -230,8 +229,8 @@ def test_only_sees_what_a_reading_that_is_left_to_the_method_stands_for():
     found = {"replay=union": ["er"], "gamma_rule=share": ["der"], "replay=auto": ["er", "der"]}
     for only, methods in {**found, "gamma_rule=fixed": ["er"], "gamma=1": ["er", "der"]}.items():
         assert [plan.method for plan in replace(study, only=(only,)).experiments()] == methods
-    (sides,) = candidates_of(replace(study, only=("er", "replay=none,union"))).values()
-    assert [len(own) for own in sides.values()] == [1, 1], "tuning sees it, too"
+    (arms,) = TuningStudy.of(replace(study, only=("er", "replay=none,union"))).tries.values()
+    assert [len(grids) for grids in arms.values()] == [1, 1], "tuning sees it, too"
     with pytest.raises(UsageError, match="There are: replay=none,union,auxiliary"):
         replace(study, only=("replay=both",)).experiments()
 
@@ -242,3 +241,14 @@ def test_a_wish_for_a_whole_number_may_be_written_without_a_point(wish):
     assert replace(study, only=(wish,)).experiments()
     with pytest.raises(UsageError, match="There are: weight_average=50,auto"):
         replace(study, only=("weight_average=7",)).experiments()
+
+
+@pytest.mark.parametrize(
+    ("wish", "words"),
+    [("method=er,derpp", "method=er"), ("capacity=20,200", "capacity=20,40"), ("seed=0,9", "seed=0,1")],
+)
+def test_one_unknown_value_among_known_ones_is_refused(wish, words):
+    """It would leave out what was asked for without a word."""
+    study = parse("data = 'blobs'\nmethod = 'er'\ncapacity = [20, 40]\nseeds = 2")
+    with pytest.raises(UsageError, match=words):
+        replace(study, only=(wish,)).experiments()

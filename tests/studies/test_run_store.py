@@ -15,10 +15,9 @@ from odedm.execute.backend import ExecutionConfig
 from odedm.execute.job import RunOptions
 from odedm.execute.planning import plan_jobs, run_dir_under
 from odedm.execute.run_job import run_job
-from odedm.study.grid import Grid
-from odedm.study.reuse import Code, key_of_result
-from odedm.study.run_store import FAILURES, JOURNAL, TRIALS, RunStore, lines
-from odedm.study.study import Study
+from odedm.studies.grid import Grid
+from odedm.studies.run_store import FAILURES, JOURNAL, Code, RunStore, key_of_result, lines
+from odedm.studies.spec import Study
 from odedm.training.experiment import content_key
 from odedm.training.observation import Observation
 
@@ -65,12 +64,21 @@ def test_one_experiment_spelled_in_two_ways_is_run_once(tmp_path) -> None:
     assert len(plan_jobs([SMALL, spelled], run_dir_under(tmp_path)).jobs) == 1
 
 
+def test_runs_of_before_an_upgrade_count_are_told_of_and_stay(jobs) -> None:
+    folder = write_run(jobs[0])
+    status = RunStore(folder.parents[2]).status(jobs, reuse="plugins", code=Code("0.2.0", "abc"))
+    assert list(status.done) == [jobs[0].key]
+    assert status.other_versions == {"0.1.0": 1}
+    assert not any(job.options.overwrite for job in status.todo)
+
+
 @pytest.mark.parametrize(
     ("reuse", "version", "commit", "done"),
     [
         ("version", "0.1.0", "other", 1),
         ("version", "0.2.0", "abc", 0),
         ("any", "0.2.0", "other", 1),
+        ("plugins", "0.2.0", "other", 1),
         ("commit", "0.1.0", "abc", 1),
         ("commit", "0.1.0", "other", 0),
         ("commit", "0.1.0", None, 0),
@@ -134,10 +142,21 @@ def test_what_a_killed_process_left_is_not_a_run(jobs) -> None:
     assert RunStore(folder.parents[2]).runs_done() == {}
 
 
+def test_where_a_study_stands_after_its_jobs_needs_no_second_look_at_the_results(jobs, monkeypatch) -> None:
+    store = RunStore(jobs[0].folder.parents[2])
+    store.folder.mkdir(parents=True)
+    store.on_fail(jobs[1], "it was too much")
+    status = store.status(jobs, reuse="any", code=HERE)
+    results = {job.key: result_of(job.experiment, job.checksum) for job in jobs[:2]}
+    after = status.after(results, {jobs[2].key: "it diverged"})
+    assert (set(after.done), after.failed) == (set(results), {jobs[2].key: "it diverged"})
+    assert after.total == status.total
+
+
 def test_failures_wait_until_they_are_asked_for(jobs) -> None:
     store = RunStore(jobs[0].folder.parents[2])
     store.folder.mkdir(parents=True)
-    store.failed(jobs[1], "it was too much")
+    store.on_fail(jobs[1], "it was too much")
     status = store.status(jobs, reuse="any", code=HERE)
     assert status.failed == {jobs[1].key: "it was too much"}
     assert len(status.to_start(retry=False)) == 3
@@ -149,7 +168,7 @@ def test_failures_wait_until_they_are_asked_for(jobs) -> None:
 def test_a_finished_run_is_no_failure_any_more(jobs) -> None:
     store = RunStore(jobs[0].folder.parents[2])
     store.folder.mkdir(parents=True)
-    store.failed(jobs[1], "it was too much")
+    store.on_fail(jobs[1], "it was too much")
     write_run(jobs[1])
     assert store.status(jobs, reuse="any", code=HERE).failed == {}
 
@@ -168,12 +187,10 @@ def test_a_line_cut_short_costs_itself_alone(jobs) -> None:
 def test_an_edited_line_counts_for_nothing(jobs, value) -> None:
     store = RunStore(jobs[0].folder.parents[2])
     store.folder.mkdir(parents=True, exist_ok=True)
-    for name in (FAILURES, JOURNAL, TRIALS):
-        odd = [{"key": value, "score": 5.0, "error": value}, {"score": 5.0}, value, {"key": "odd", "score": value}]
-        (store.folder / name).write_text(
-            "\n".join([*map(json.dumps, odd), "9" * 5000, '{"key": "mine", "score": 7, "error": "No."}'])
-        )
-    assert {key: score for key, score in store.scores().items() if key != value} == {"mine": 7}
+    for name in (FAILURES, JOURNAL):
+        odd = [{"key": value, "error": value}, {"error": "No."}, value, {"key": "odd"}]
+        lines_of_file = [*map(json.dumps, odd), "9" * 5000, '{"key": "mine", "error": "No."}']
+        (store.folder / name).write_text("\n".join(lines_of_file))
     assert "mine" in store.failures()
     assert store.status(jobs, reuse="version", code=HERE).failed == {}
 

@@ -9,10 +9,9 @@ import pytest
 from commands import odedm
 
 from odedm.core.errors import UsageError
-from odedm.study import grid, study
-from odedm.study.grid import Grid
-from odedm.study.run_store import scores_in
-from odedm.study.study import Study, parse
+from odedm.studies import grid, spec
+from odedm.studies.grid import Grid
+from odedm.studies.spec import Study, parse
 
 TRIES = """
 data = "blobs"
@@ -21,7 +20,7 @@ capacity = 30
 limit = 8
 seeds = [1]
 grid = [{ memory = "plain" }, { memory = "odedm", k = 1, dac = "none" }]
-[select]
+[tune]
 seeds = [70]
 """
 
@@ -37,8 +36,8 @@ def file(tmp_path: Path) -> Path:
     ("words", "said"),
     [
         (("--budget", "soon"), "A budget is a time such as"),
-        (("--first-tasks", 99), "er on blobs has 5; give fewer"),
-        (("--with-results", "mine.toml"), "has no trial with a score"),
+        (("--first-tasks", 99), "The stream has 5 tasks; first_tasks=99 was given"),
+        (("--with-results", "mine.toml"), "mine.toml"),
         (("--seeds", 10**9), "less than or equal to 10000"),
     ],
 )
@@ -55,7 +54,7 @@ def test_lists_without_end_are_refused_at_once() -> None:
 
 
 def test_experiments_are_counted_while_they_are_made(monkeypatch) -> None:
-    for module in (grid, study):
+    for module in (grid, spec):
         monkeypatch.setattr(module, "MOST_RUNS", 20)
     with pytest.raises(UsageError, match="more than 20 experiments"):
         Grid({"capacity": tuple(range(1, 30))}).experiments()
@@ -74,47 +73,24 @@ def test_no_rates_are_not_the_usual_ones(tmp_path: Path) -> None:
 
 def test_a_plan_is_json_where_json_was_asked_for(file: Path) -> None:
     plan = json.loads(odedm("tune", file, "--dry-run", "--json", "--out", file.parent / "out"))
-    assert plan == {"hosts": ["er on blobs, λ=30"], "trials": 2, "left": 2, "failed": 0, "not_tried": {}, "missing": {}}
+    assert plan == {
+        "base methods": ["er on blobs, λ=30"],
+        "runs": 2,
+        "left": 2,
+        "failed": 0,
+        "not_tried": {},
+        "missing": {},
+    }
 
 
-@pytest.mark.parametrize(
-    ("name", "owner"), [("study.toml", "the study 'other'"), ("tuned.toml", "the choices 'other'")]
-)
+@pytest.mark.parametrize(("name", "owner"), [("study.toml", "the study 'other'"), ("tuned.toml", None)])
 def test_a_folder_of_others_is_left_alone(file: Path, name: str, owner: str) -> None:
     out = file.parent / "out"
     out.mkdir()
     (out / name).write_text(parse(TRIES, "other").to_toml(), encoding="utf-8")
-    assert f"holds {owner}" in odedm("tune", file, "--device", "cpu", "--out", out, code=2)
+    words = f"holds {owner}" if owner else "is not a study's folder"
+    assert words in odedm("tune", file, "--device", "cpu", "--out", out, code=2)
     assert [each.name for each in out.iterdir()] == [name]
-
-
-def test_what_is_no_share_of_rows_is_no_score(tmp_path: Path) -> None:
-    path = tmp_path / "trials.jsonl"
-    scores = ("12345", "-5", "100.0", "NaN", "1e999", "true", "0", '"9"')
-    lines = [f'{{"key": "{place}", "score": {score}}}' for place, score in enumerate(scores)]
-    path.write_text("\n".join([*lines, "[" * 10_000, '{"score": 1}']), encoding="utf-8")
-    assert scores_in(path) == {"2": 100.0, "6": 0}
-
-
-def test_a_failed_score_asks_for_retry_and_one_left_for_lack_of_time_does_not_fail(file: Path, monkeypatch) -> None:
-    out = file.parent / "out"
-    file.write_text(TRIES.partition("[select]")[0] + "[options.er]\nlr = 1e30\n", encoding="utf-8")
-    words = ("study", file, "--held-out", 0.25, "--device", "cpu", "--workers", 1, "--out", out)
-    assert "2 of 2 trials failed; failures.jsonl says which. Run them again with --retry." in odedm(*words, code=1)
-    assert "goes on" not in odedm(*words, code=1)
-    monkeypatch.setattr("odedm.cli.held_out_study.deadline", lambda _: 0.0)
-    assert "The budget is spent: " in odedm(*words[:-1], file.parent / "other", "--budget", "1s")
-
-
-def test_a_held_out_study_needs_runs_but_no_data_to_be_told_of(file: Path, monkeypatch) -> None:
-    monkeypatch.setenv("ODEDM_DATA", str(file.parent / "none"))
-    words = ("study", file, "--held-out", 0.25, "--out", file.parent / "out")
-    file.write_text(TRIES.replace('"blobs"', '["blobs", "cifar10"]').partition("[select]")[0], encoding="utf-8")
-    said = odedm(*words, "--dry-run")
-    assert "4 trials, 4 to do" in said
-    assert "'cifar10' is not here" in said
-    odedm(*words, code=2)
-    assert not (file.parent / "out").exists()
 
 
 def test_a_failed_try_has_had_its_chance_until_retry(file: Path) -> None:
@@ -122,24 +98,24 @@ def test_a_failed_try_has_had_its_chance_until_retry(file: Path) -> None:
     out, failures = file.parent / "out", file.parent / "out" / "failures.jsonl"
     words = ("tune", file, "--device", "cpu", "--workers", 1, "--out", out)
     said = odedm(*words, code=1)
-    assert "4 trials to do of 4." in said
-    assert "2 of 4 trials failed; failures.jsonl says which. Try them again with --retry. The first: " in said
+    assert "4 runs to do of 4." in said
+    assert "2 of 4 runs failed; failures.jsonl says which. Try them again with --retry. The first: " in said
     chosen, lost = (out / "tuned.toml").read_text(), failures.read_text()
-    assert "0 trials to do of 4; 2 failed before." in odedm(*words, code=1)
+    assert "0 runs to do of 4; 2 failed before." in odedm(*words, code=1)
     assert (failures.read_text(), (out / "tuned.toml").read_text()) == (lost, chosen)
     plan = json.loads(odedm(*words, "--retry", "--dry-run", "--json"))
     assert (plan["left"], plan["failed"]) == (2, 2)
-    assert "2 trials to do of 4; 2 failed before." in odedm(*words, "--retry", code=1)
+    assert "2 runs to do of 4; 2 failed before." in odedm(*words, "--retry", code=1)
     assert len(failures.read_text().splitlines()) == 4
-    other = (*words[:-1], file.parent / "other")
-    for have in (out / "trials.jsonl",), (failures, out / "trials.jsonl"):
-        flags = [word for path in have for word in ("--with-results", path)]
-        assert "0 trials to do of 4; 2 failed before." in odedm(*other, *flags, "--dry-run")
+    packed = file.parent / "packed.jsonl.gz"
+    odedm("runs", "pack", out, "--out", packed)
+    other = (*words[:-1], file.parent / "other", "--with-results", packed)
+    assert "2 runs to do of 4." in odedm(*other, "--dry-run")
 
 
-def test_all_tries_of_a_side_failed_and_retry_is_what_goes_on(file: Path) -> None:
+def test_all_tries_of_an_arm_failed_and_retry_is_what_goes_on(file: Path) -> None:
     words = ("--data", "blobs", "--method", "er", "--capacity", 20, "--lr", "1e30", "--seeds", 1, "--device", "cpu")
     said = odedm("tune", *words, "--workers", 1, "--out", file.parent / "out", code=2)
-    assert "2 of 2 trials failed" in said
-    assert "every try of one of the sides failed" in said
+    assert "2 of 2 runs failed" in said
+    assert "every try of one arm failed" in said
     assert "--retry" in said

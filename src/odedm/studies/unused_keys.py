@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from odedm.core.configuration import default_of, settings_of
 from odedm.memory.settings import KINDS
-from odedm.study.grid import PLAIN, Grid
+from odedm.studies.grid import PLAIN, Grid
 from odedm.training.experiment import Experiment
 
 MEMORY = "odedm"

@@ -5,22 +5,20 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, TypeVar, cast
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from odedm.core.configuration import Setting, default_of, settings_of
-from odedm.core.errors import UsageError, choose, short_repr, unknown_name_error
+from odedm.core.errors import UsageError, choose, unknown_name_error
 from odedm.core.plugins import check_name, discover
 from odedm.core.registry import MEMORIES, METHODS, OPTIMIZERS, POLICIES, RETRIEVALS, normalize_name
 from odedm.core.text import LONGEST, printable
-from odedm.core.validators import Choice, Pair, Validator
+from odedm.core.validators import LARGEST, Choice, Pair, Validator, is_scalar, refused
 from odedm.memory.paper_preset import AUXILIARY, paper_dac
 from odedm.memory.settings import DEFAULT_RHO, KINDS, ODEDM, AnyMemory, Native, memory_from_flat, memory_to_dict
 from odedm.selection.flat_settings import of_clusters_there_are
 from odedm.training.experiment import Experiment
-from odedm.training.hold_out import check_values
 
-T = TypeVar("T")
 Values = tuple[Any, ...]
 
 PLAIN = "plain"
@@ -33,6 +31,27 @@ BY_NAME = ("retrieval_options", "policy_options", "optimizer_options")
 TABLES = ("options", "net_options", *BY_NAME)
 MOST = 1_000_000
 MOST_RUNS = 100_000
+
+
+def check_values(name: str, values: Sequence[Any], kind: Validator | None = None) -> None:
+    """Refuse an empty list, a value that is not of the kind, and the same value twice.
+
+    >>> check_values("seeds", (3, 1, 3), Int())
+    Traceback (most recent call last):
+    odedm.UsageError: 'seeds' has 3 twice; give it once.
+    """
+    if not values:
+        raise UsageError(f"'{name}' is an empty list, so there is nothing to run; give a value, or leave it out.")
+    seen: set[str] = set()
+    for value in values:
+        if kind is not None:
+            kind.validate(f"'{name}'", value)
+        elif not is_scalar(value) or (isinstance(value, int) and abs(value) > LARGEST):
+            legal = f"a number, whole ones up to {LARGEST}, or a word, true or false, or a list of these"
+            raise refused(f"'{name}'", legal, value)
+        if repr(value) in seen:
+            raise UsageError(f"'{name}' has {value!r} twice; give it once.")
+        seen.add(repr(value))
 
 
 class DacChoice(Pair):
@@ -220,34 +239,53 @@ def matches_filters(plan: Experiment, wishes: Sequence[str]) -> bool:
     (True, False)
     """
     flat = _flat(plan)
+    return all(bool(_values_of(plan, flat, name) & {*values}) for name, values in map(_filter, wishes))
+
+
+def check_filters(study: str, wishes: Sequence[str], plans: Sequence[Experiment]) -> None:
+    """Refuse a wished value that none of a study's experiments has: a slip, which would leave it out without a word."""
+    flats = [_flat(plan) for plan in plans]
     for wish in wishes:
-        name, sign, values = wish.partition("=")
-        if not sign:
-            name, values = "method", ",".join(_method(each) for each in wish.split(","))
-        if not name or not values:
-            raise UsageError(
-                "--only takes methods, e.g. --only DER,DER++, or NAME=VALUE[,VALUE…], e.g. --only capacity=200; "
-                f"'{wish}' was given."
-            )
-        if name not in flat and name not in axes() and not name.startswith(TABLES):
-            raise unknown_name_error("name in --only", name, [*axes(), "seed"])
-        wanted = values.split(",")
-        plain_memory = name == "memory" and PLAIN in wanted and not isinstance(plan.memory, ODEDM)
-        own = (flat.get(name), _in_force(plan, name, flat))
-        if not {word for value in own for word in (_spelled(value), str(value))} & {*wanted} and not plain_memory:
-            return False
-    return True
+        name, values = _filter(wish)
+        known: set[str] = set()
+        for plan, flat in zip(plans, flats, strict=True):
+            if name not in flat and name not in axes() and not name.startswith(TABLES):
+                raise unknown_name_error("name in --only", name, [*axes(), "seed"])
+            known |= _values_of(plan, flat, name)
+        if any(value not in known for value in values):
+            raise nobody_has(study, wishes, plans)
+
+
+def _filter(wish: str) -> tuple[str, list[str]]:
+    """The name and the values of a wish in words."""
+    name, sign, values = wish.partition("=")
+    if not sign:
+        return "method", [_method(word) for word in wish.split(",")]
+    if not name or not values:
+        raise UsageError(
+            "--only takes methods, e.g. --only DER,DER++, or NAME=VALUE[,VALUE…], e.g. --only capacity=200; "
+            f"'{wish}' was given."
+        )
+    return name, values.split(",")
+
+
+def _values_of(plan: Experiment, flat: Mapping[str, Any], name: str) -> set[str]:
+    """An experiment's value by a name, in every way in which it is written."""
+    values = (flat.get(name), _in_force(plan, name, flat))
+    words = {word for value in values for word in (_spelled(value), str(value))}
+    return words | {PLAIN} if name == "memory" and not isinstance(plan.memory, ODEDM) else words
 
 
 def nobody_has(study: str, wishes: Sequence[str], plans: Iterable[Experiment]) -> UsageError:
-    """That no experiment of a study has every wished value, and which values there are."""
-    names = dict.fromkeys(wish.partition("=")[0] if "=" in wish else "method" for wish in wishes)
-    there = {name: dict[str, None]() for name in names}
+    """That experiments of a study lack a wished value, and which values there are."""
+    names = dict.fromkeys(_filter(wish)[0] for wish in wishes)
+    known = {name: dict[str, None]() for name in names}
     for plan in plans:
-        for name, values in there.items():
-            values[_spelled(_in_force(plan, name, _flat(plan)))] = None
-    known = "; ".join(f"{name}={printable(','.join(values), LONGEST)}" for name, values in there.items())
-    return UsageError(f"No experiment of the study '{study}' has {' and '.join(wishes)}. There are: {known}.")
+        flat = _flat(plan)
+        for name, values in known.items():
+            values[_spelled(_in_force(plan, name, flat))] = None
+    words = "; ".join(f"{name}={printable(','.join(values), LONGEST)}" for name, values in known.items())
+    return UsageError(f"No experiment of the study '{study}' has {' and '.join(wishes)}. There are: {words}.")
 
 
 def _spelled(value: object) -> str:
@@ -296,20 +334,3 @@ def as_tuple(value: Any, *, pair: bool = False) -> tuple[Any, ...]:
     if not isinstance(value, list) or (pair and len(value) == 2 and all(isinstance(each, int) for each in value)):
         value = [value]
     return tuple(tuple(each) if isinstance(each, list) else each for each in value)
-
-
-def from_table(kind: Callable[..., T], name: str, plain: object) -> T:
-    """A data class from a table of a study, whose keys are its fields; a field that holds several takes one as well.
-
-    >>> from odedm.training.hold_out import Selection
-    >>> from_table(Selection, "select", {"seeds": 7})
-    Selection(tasks=2, share=0.2, seeds=(7,))
-    >>> from_table(Selection, "select", {"seed": 7})
-    Traceback (most recent call last):
-    odedm.UsageError: Unknown key of [select] 'seed': did you mean 'seeds'? Known: tasks, share, seeds.
-    """
-    known = {each.name: each.default for each in fields(cast(Any, kind))}
-    if not isinstance(plain, dict):
-        raise UsageError(f"'{name}' must be a table: [{name}] with {', '.join(known)}; {short_repr(plain)} was given.")
-    lists = {key for key in plain if isinstance(choose(f"key of [{name}]", str(key), known), tuple)}
-    return kind(**{key: as_tuple(value, pair=key == "dac") if key in lists else value for key, value in plain.items()})

@@ -1,28 +1,26 @@
-"""The progress board: what people see on the error stream while jobs go on, in a terminal or in a log."""
+"""The progress display: what people see on the error stream while jobs go on, in a terminal or in a log."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, TaskID, TimeElapsedColumn
 
 from odedm.cli.console import bars, err, say
 from odedm.core.text import printable
-from odedm.execute.job import Job
-from odedm.execute.observers import Observer, listeners
-from odedm.execute.time_estimate import format_duration
+from odedm.execute.durations import format_duration
+from odedm.execute.job import Job, ProgressReport
+from odedm.execute.run_callbacks import LogRuns, RunCallback
 from odedm.results.result import Result
+from odedm.training.loggers import open_loggers, table_row
 
 EVERY = 10.0
 """Seconds between two lines where there is no terminal to redraw."""
 LONGEST = 2000
-Listen = tuple[Path | None, Path | None]
-"""Where to write what happens, as JSON lines and as TensorBoard's logs."""
 
 
 @dataclass
@@ -34,9 +32,9 @@ class Best:
 
     def add(self, job: Job, result: Result) -> None:
         """Count a finished run."""
-        mark = job.experiment.slug()
-        self.scores.setdefault(mark, []).append(result.acc_last)
-        self.titles[mark] = job.title.rpartition(" · seed")[0]
+        slug = job.experiment.slug()
+        self.scores.setdefault(slug, []).append(result.acc_last)
+        self.titles[slug] = job.title.rpartition(" · seed")[0]
 
     def words(self) -> str:
         """The best so far in words; empty before the first run.
@@ -46,15 +44,15 @@ class Best:
         """
         if not self.scores:
             return ""
-        mark = max(self.scores, key=lambda each: sum(self.scores[each]) / len(self.scores[each]))
-        own = self.scores[mark]
-        seeds = f"{len(own)} seed{'s' if len(own) > 1 else ''}"
-        return f"best so far {self.titles[mark]}: ACC {sum(own) / len(own):.1f} % ({seeds})"
+        slug = max(self.scores, key=lambda each: sum(self.scores[each]) / len(self.scores[each]))
+        scores = self.scores[slug]
+        seeds = f"{len(scores)} seed{'s' if len(scores) > 1 else ''}"
+        return f"best so far {self.titles[slug]}: ACC {sum(scores) / len(scores):.1f} % ({seeds})"
 
 
 def say_if_pointless(jobs: Iterable[Job]) -> None:
     """Say where ODEDM has nothing to do, for its numbers would look like a finding."""
-    if any(job.experiment.tasks == 1 and job.experiment.memory.name == "odedm" and not job.is_trial for job in jobs):
+    if any(job.experiment.tasks == 1 and job.experiment.memory.name == "odedm" for job in jobs):
         say(
             "Note: with one task nothing is ever consolidated, so ODEDM has no long-term row (k = 0) and is its "
             "short-term policy alone. Give --tasks 2 or more to try it."
@@ -62,93 +60,109 @@ def say_if_pointless(jobs: Iterable[Job]) -> None:
 
 
 @contextmanager
-def watched(total: int, done: int, listen: Listen, *, quiet: bool = False) -> Iterator[tuple[Board, list[Observer]]]:
-    """A board on the error stream, and it with whoever else is to listen to the jobs of the block."""
-    with ExitStack() as stack:
-        listening = listeners(*listen)
-        for each in listening:
-            stack.callback(each.close)
-        board = stack.enter_context(Board(err, total, done, quiet=quiet))
-        yield board, [board, *listening]
+def shown(
+    total: int, done: Sequence[tuple[Job, Result]], logs: Sequence[str], *, quiet: bool = False
+) -> Iterator[list[RunCallback]]:
+    """Who is told of the jobs in the block: a display on the error stream, and the loggers that were asked for.
+
+    In the end these get a table of all that is finished, the runs that were before included.
+    """
+    loggers = open_loggers(logs)
+    log, table = LogRuns(loggers), _Table(done)
+    try:
+        with ProgressDisplay(err, total, done, quiet=quiet) as display:
+            yield [display, log, table]
+        loggers.on_table(table.rows)
+    finally:
+        log.close()
+        loggers.close()
 
 
-class Board(Observer):
+class _Table(RunCallback):
+    """Collects a row for each finished run."""
+
+    def __init__(self, done: Sequence[tuple[Job, Result]]) -> None:
+        self.rows = [table_row(job.name, result) for job, result in done]
+
+    def on_finish(self, job: Job, result: Result) -> None:
+        """Add a row."""
+        self.rows.append(table_row(job.name, result))
+
+
+class ProgressDisplay(RunCallback):
     """Bars in a terminal, else a line now and then: what is done, running and failed, time left, the best so far."""
 
     def __init__(
         self,
         console: Console,
         total: int,
-        done: int = 0,
+        done: Sequence[tuple[Job, Result]] = (),
         *,
         quiet: bool = False,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self.console, self.quiet, self._now = console, quiet, now
-        self.total, self.done, self.failures = total, done, 0
+        self.total, self.done, self.failures = total, len(done), 0
         self.best = Best()
+        for job, result in done:
+            self.best.add(job, result)
         self._running: dict[str, str] = {}
         self._bars: dict[str, TaskID] = {}
         self._line_at = now() + EVERY / 2
         self._left: float | None = None
         self.bar = bars(console, 24, MofNCompleteColumn(), TimeElapsedColumn(), hidden=quiet)
-        self.overall = self.bar.add_task("", total=total, completed=done)
+        self.overall = self.bar.add_task("", total=total, completed=self.done)
 
-    def __enter__(self) -> Board:
+    def __enter__(self) -> ProgressDisplay:
         self.bar.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self.bar.stop()
 
-    def started(self, job: Job) -> None:
+    def on_start(self, job: Job) -> None:
         """Count a job as running."""
         self._running[job.key] = job.title
 
-    def progress(self, job: Job, done: int, total: int) -> None:
+    def on_progress(self, job: Job, report: ProgressReport) -> None:
         """Move the bar of one job."""
         if job.key not in self._bars:
-            self._bars[job.key] = self.bar.add_task(f"  {job.title}", total=total)
-        self.bar.update(self._bars[job.key], completed=done)
+            self._bars[job.key] = self.bar.add_task(f"  {job.title}", total=report.total)
+        self.bar.update(self._bars[job.key], completed=report.done)
 
-    def finished(self, job: Job, result: Result) -> None:
+    def on_finish(self, job: Job, result: Result) -> None:
         """Count a run."""
         self.done += 1
         self.best.add(job, result)
         self._over(job)
 
-    def scored(self, job: Job, score: float) -> None:  # noqa: ARG002 - scores are shown in the end
-        """Count a trial."""
-        self.done += 1
-        self._over(job)
-
-    def lost(self, job: Job, reason: str) -> None:
+    def on_lost(self, job: Job, reason: str) -> None:
         """Say what happened to a worker."""
         self._over(job)
-        self.said(f"{job.title}: {reason}. It goes on from its last checkpoint.")
+        self.on_message(f"{job.title}: {reason}. It goes on from its last checkpoint.")
 
-    def failed(self, job: Job, reason: str) -> None:
+    def on_fail(self, job: Job, reason: str) -> None:
         """Say what failed, and count it; the command says it of a single job."""
-        self.taken(job, reason)
+        self.on_taken(job, reason)
         if self.total > 1:
-            self.said(f"Failed: {job.title}: {reason}")
+            self.on_message(f"Failed: {job.title}: {reason}")
 
-    def taken(self, job: Job, reason: str) -> None:  # noqa: ARG002 - the command says it of all at once
+    def on_taken(self, job: Job, reason: str) -> None:  # noqa: ARG002 - the command says it of all at once
         """Count what another process is at."""
         self.failures += 1
         self._over(job)
 
-    def said(self, line: str) -> None:
+    def on_message(self, line: str) -> None:
         """Print a line."""
         self.console.print(printable(line, LONGEST), highlight=False, soft_wrap=True)
 
-    def tick(self, left: float | None) -> None:
+    def on_tick(self, seconds_left: float | None) -> None:
         """Redraw the first line, or print it if it is time."""
-        self._left = left
+        self._left = seconds_left
         self.bar.update(self.overall, description=self.words(), completed=self.done)
         if self._now() >= self._line_at and not self.console.is_terminal and not self.quiet:
             self._line_at = self._now() + EVERY
-            self.said(self.words())
+            self.on_message(self.words())
 
     def words(self) -> str:
         """Where the jobs stand, in one line."""

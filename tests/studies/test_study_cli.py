@@ -12,12 +12,11 @@ from typer.testing import CliRunner
 
 from odedm import ODEDM, Experiment
 from odedm.cli.app import app
-from odedm.cli.tune_command import _one_host
-from odedm.cli.tuned_choices import differing
+from odedm.cli.tune_command import _one_method
 from odedm.results.folder import find_runs
 from odedm.results.result import Result
-from odedm.study.study import parse, read, read_to_run
-from odedm.study.tuning import Tried
+from odedm.studies.spec import parse, read, read_to_run
+from odedm.studies.tuning import TrialResult, differing
 
 TOML = """
 data = "blobs"
@@ -30,9 +29,6 @@ batch = 32
 seeds = 2
 evidence = true
 anytime = 2
-[select]
-tasks = 2
-seeds = [77]
 """
 
 
@@ -67,9 +63,8 @@ def test_from_a_file_to_a_report_and_never_twice(toml: Path, tmp_path: Path) -> 
     assert "study'\n" in said, "nothing is announced of a study that says nothing about itself"
     assert not out.exists()
     events, logs = tmp_path / "events.jsonl", tmp_path / "logs"
-    said = odedm("study", toml, "--out", out, "--device", "cpu", "--events", events)
-    assert "chosen on held-out training rows" in (out / "table.md").read_text(encoding="utf-8")
-    assert "chosen on held-out training rows" in (out / "report.html").read_text(encoding="utf-8")
+    said = odedm("study", toml, "--out", out, "--device", "cpu", "--log", f"jsonl:{events}")
+    assert "chosen on the test set" in (out / "table.md").read_text(encoding="utf-8")
     assert {path.name for path in out.iterdir()} >= {"study.toml", "runs", "table.md", "table.csv", "table.tex"}
     for place in (out, out / "runs"):  # the plain report knows what the study's own one does
         page = tmp_path / "again.html"
@@ -96,7 +91,7 @@ def test_from_a_file_to_a_report_and_never_twice(toml: Path, tmp_path: Path) -> 
 
 def test_failures_are_listed_retried_on_demand_and_end_with_a_code(toml: Path, tmp_path: Path) -> None:
     out = tmp_path / "study"
-    text = TOML.replace("[select]", "[options.er]\nlr = [0.1, 1e30]\n[select]").replace("seeds = 2", "seeds = 1")
+    text = f"{TOML}[options.er]\nlr = [0.1, 1e30]\n".replace("seeds = 2", "seeds = 1")
     text = text.replace('["plain", "odedm"]', '"plain"').replace('rho = [0.25, 0.5]\ndac = "paper"\n', "")
     toml.write_text(text, encoding="utf-8")
     said = odedm("study", toml, "--out", out, "--device", "cpu", code=1)
@@ -122,7 +117,7 @@ def test_a_folder_that_is_not_a_studys_is_left_as_it_is(toml: Path, tmp_path: Pa
 
 
 def test_a_budget_that_is_too_short_says_what_is_left(toml: Path, tmp_path: Path) -> None:
-    said = odedm("study", toml, "--out", tmp_path / "study", "--device", "cpu", "--budget", "0.00001", "--select-on", 0)
+    said = odedm("study", toml, "--out", tmp_path / "study", "--device", "cpu", "--budget", "0.00001")
     assert "6 left" in said
 
 
@@ -149,8 +144,9 @@ def test_a_dry_run_needs_no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         (["mini", "--backend", "ray", "--device", "cuda", "--dry-run"], "needs --gpus"),
         (["mini", "--device", "gpu"], "Unknown device"),
         (["mini", "--only", "method"], "takes NAME=VALUE"),
+        (["mini", "--only", "method=derpp,mir"], "has method=derpp,mir. There are: method="),
         (["table1", "--data", "fashion-mini"], "no such table"),
-        (["mini", "--select-on", "6"], "first 6 tasks was asked for, but derpp on fashion-mini has 5; give fewer"),
+        (["mini", "--validation", "1"], "'validation' must be a number between 0 and 1"),
     ],
 )
 def test_a_wrong_word_is_a_sentence(words: list[str], said: str, tmp_path: Path, monkeypatch) -> None:
@@ -160,28 +156,65 @@ def test_a_wrong_word_is_a_sentence(words: list[str], said: str, tmp_path: Path,
     assert list(tmp_path.iterdir()) == []
 
 
-def test_tuning_gives_both_sides_as_many_tries_and_a_study(tmp_path: Path) -> None:
+def test_a_validated_study_has_a_folder_of_its_own_and_its_choice_says_so(
+    toml: Path, tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = odedm("study", toml, "--validation", 0.25, "--device", "cpu", "--seeds", 1)
+    assert "Study 'small-validation': 3 runs, 0 done" in said
+    folder = Path("runs/small-validation")
+    assert all(Result.load(run / "result.json").experiment["validation"] == 0.25 for run in find_runs([folder]))
+    assert "validation=0.25" in read(folder / "study.toml").to_toml().replace("[", "").replace("]", "").replace(" ", "")
+    assert "chosen on validation rows" in (folder / "table.md").read_text(encoding="utf-8")
+    odedm("study", toml, "--device", "cpu", "--seeds", 1)
+    both = odedm("report", "runs", "--out", "page.html", "--markdown")
+    assert "chosen on the test set" in both
+    (line,) = [line for line in both.splitlines() if "chosen on validation rows" in line and "validation=" not in line]
+    assert "ODEDM" in line
+
+
+def test_a_narrowed_call_leaves_the_whole_study_in_the_folder(toml: Path, tmp_path: Path) -> None:
+    """The command that a report prints goes on with all of it."""
+    out = tmp_path / "study"
+    odedm("study", toml, "--out", out, "--device", "cpu", "--only", "memory=plain", "--seeds", 1)
+    assert len(find_runs([out])) == 1
+    assert len(read(out / "study.toml").experiments()) == 6
+    assert "Runs:          6" in odedm("study", out / "study.toml", "--out", out, "--dry-run")
+
+
+def test_tuning_gives_both_arms_as_many_tries_and_a_study(tmp_path: Path) -> None:
     out = tmp_path / "tune"
     words = ("--data", "blobs", "--method", "er", "--capacity", 20, "--lr", "0.01,0.1", "--rho", "0.25,0.5")
     words = (*words, "--seeds", 1, "--device", "cpu", "--out", out)
     plain = json.loads(CliRunner().invoke(app, ["tune", *map(str, words), "--json"]).stdout)
-    assert plain.pop("choices") == str(out / "tuned.toml")
-    assert [len(own) for own in plain.values()] == [2, 2]
-    assert plain["without"][0]["mean"] >= plain["without"][1]["mean"]
-    trials = (out / "trials.jsonl").read_text()
-    assert len(trials.splitlines()) == 4
+    assert plain["choices"] == str(out / "tuned.toml")
+    (row,) = plain["tuned"]
+    assert [len(row[arm]) for arm in ("without", "with")] == [2, 2]
+    assert row["without"][0]["mean"] >= row["without"][1]["mean"]
+    runs = find_runs([out])
+    assert len(runs) == 4
+    before = {run: (run / "result.json").read_bytes() for run in runs}
     said = odedm("tune", *words)
-    assert "0 trials to do" in said
+    assert "0 runs to do" in said
     assert "The best learning rate without ODEDM, 0.1, is at the end of those tried" in said
-    assert (out / "trials.jsonl").read_text() == trials
+    assert {run: (run / "result.json").read_bytes() for run in find_runs([out])} == before
     assert "Runs:          10" in odedm("study", out / "tuned.toml", "--dry-run")
-    most = tmp_path / "most.jsonl"
-    most.write_text("".join(trials.splitlines(keepends=True)[:3]))  # one side has tried twice, the other once
-    cut = (*words[:-1], tmp_path / "cut", "--with-results", most, "--budget", "0.001s")
-    assert "no choice yet: 1 trial is left" in " ".join(odedm("tune", *cut, code=2).split())
+    packed = tmp_path / "most.jsonl.gz"
+    odedm("runs", "pack", *runs[:3], "--out", packed)  # one arm has tried twice, the other once
+    cut = (*words[:-1], tmp_path / "cut", "--with-results", packed, "--budget", "0.001s")
+    said = " ".join(odedm("tune", *cut, code=2).split())
+    assert "No choice yet: er on blobs, λ=20, 1 run left" in said
     assert not list(tmp_path.glob("cut/tuned.*"))
     assert "given twice" in odedm("tune", *words, "--set", "lr=1", code=2)
     assert "separated by commas" in odedm("tune", *words, "--rho", "0.25,,", code=2)
+
+
+def test_runs_at_tuned_constants_say_so_in_their_label(tmp_path: Path) -> None:
+    words = ("tune", "--data", "blobs", "--method", "er", "--capacity", 20, "--limit", 8, "--lr", "0.1", "--seeds", 1)
+    odedm(*words, "--device", "cpu", "--out", tmp_path / "tune")
+    tuned = tmp_path / "tune" / "tuned.toml"
+    said = odedm("study", tuned, "--seeds", 1, "--device", "cpu", "--out", tmp_path / "runs")
+    assert "tuned on 20% of the training rows of the first 2 tasks" in " ".join(said.split())
 
 
 def test_tuning_says_which_combinations_were_not_drawn(tmp_path: Path) -> None:
@@ -202,58 +235,41 @@ def test_tuning_says_which_combinations_were_not_drawn(tmp_path: Path) -> None:
     assert {side: len(own) for side, own in plan["not_tried"]["er on blobs, λ=20"].items()} == {"without": 1, "with": 3}
 
 
-def test_of_many_hosts_the_first_says_what_was_not_drawn(tmp_path: Path) -> None:
+def test_of_many_base_methods_the_first_says_what_was_not_drawn(tmp_path: Path) -> None:
     file = tmp_path / "both.toml"
     file.write_text(MANY.replace("k = 1", "k = [1, 2]"), encoding="utf-8")
     said = " ".join(odedm("tune", file, "--dry-run", "--out", tmp_path / "out").split())
-    assert "Of 2 hosts some are drawn. er on blobs, λ=20: With ODEDM 2 of 4 combinations drawn; not tried: k=" in said
+    assert (
+        "Of 2 base methods some are drawn. er on blobs, λ=20: With ODEDM 2 of 4 combinations drawn; not tried: k="
+        in said
+    )
 
 
 def test_a_choice_among_other_tries_takes_no_others_place(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     words = ("tune", "--data", "blobs", "--method", "er", "--capacity", 20, "--limit", 8, "--seeds", 1)
     words = (*words, "--device", "cpu", "--workers", 1)
-    folder = Path("runs/tune-blobs-er-20")
+    folder = Path("runs/tune-blobs-er-20-trials")
     first = odedm(*words, "--lr", "0.0001")
     assert "stays" not in first
     kept = {name: (folder / name).read_text() for name in ("tuned.toml", "tuned.json")}
     said = " ".join(odedm(*words, "--lr", "0.0001,0.1").split())
-    assert "2 trials to do of 4" in said, "what was tried before counts"
+    assert "2 runs to do of 4" in said, "what was tried before counts"
     assert f"'{folder}/tuned.toml' is the choice among other tries, and stays" in said
     assert {name: (folder / name).read_text() for name in kept} == kept
     (other,) = folder.glob("tuned-*.toml")
     assert f"odedm study {other}" in said
-    assert read(other).name == other.stem, "so its runs have a folder of their own"
+    assert read(other).name.endswith(other.stem.removeprefix("tuned")), "so its runs have a folder of their own"
     assert other.with_suffix(".json").is_file()
     for again in ("0.0001", "0.0001,0.1"):
         odedm(*words, "--lr", again)
-    odedm(*words, "--lr", "0.0001", "--first-tasks", 3)
-    assert len(list(folder.glob("tuned*.toml"))) == 3, "the same tries have the same files, those on other tasks others"
+    assert len(list(folder.glob("tuned*.toml"))) == 2, "the same tries have the same files"
     assert {name: (folder / name).read_text() for name in kept} == kept
-
-
-def test_choices_without_a_head_are_replaced_by_those_among_the_same_tries_alone(tmp_path: Path) -> None:
-    """As folders have them from before choices named their tries."""
-    words = ("tune", "--data", "blobs", "--method", "er", "--capacity", 20, "--limit", 8, "--seeds", 1)
-    words = (*words, "--device", "cpu", "--workers", 1, "--out", tmp_path)
-    odedm(*words, "--lr", "0.1")
-    usual = tmp_path / "tuned.toml"
-    head, _, text = usual.read_text().partition("\n")
-    usual.write_text(text)
-    other = json.loads(CliRunner().invoke(app, [*map(str, words), "--lr", "0.0001,0.1", "--json"]).stdout)["choices"]
-    assert (usual.read_text(), Path(other).is_file()) == (text, True)
-    assert other != str(usual)
-    assert "stays" not in odedm(*words, "--lr", "0.1")
-    assert usual.read_text() == f"{head}\n{text}"
-    assert len(list(tmp_path.glob("tuned*.toml"))) == 2
-    usual.write_text(text)
-    usual.with_suffix(".json").write_text("{}")
-    assert "stays" in odedm(*words, "--lr", "0.1"), "where nobody can tell"
 
 
 @pytest.mark.parametrize(("given", "limit"), [({"limit": 6}, 6), ({}, None)])
 def test_tuning_takes_the_first_rows_of_each_class_and_its_choice_can_have_them(given, limit) -> None:
-    tries = _one_host({"data": "blobs", "method": "er", **given}, "0.1", [], None)
+    tries = _one_method({"data": "blobs", "method": "er", **given}, "0.1", [], None)
     assert {plan.limit for plan in tries.experiments()} == {limit}
     assert {plan.limit for plan in parse(tries.to_toml()).experiments()} == {limit}
 
@@ -265,7 +281,7 @@ capacity = 20
 method = ["er", "der"]
 seeds = [5]
 grid = [{ memory = "plain" }, { memory = "odedm", k = 1 }]
-[select]
+[tune]
 seeds = [70]
 [options.er]
 lr = [0.01, 0.1]
@@ -275,38 +291,33 @@ lr = [0.01, 0.03]
 
 
 def test_a_choice_is_shown_by_what_differs_of_the_memory_too() -> None:
-    tried = [Tried(Experiment(ODEDM(20, k=k), "er", options={"lr": 0.1}), (50.0,)) for k in (3, 1)]
+    tried = [TrialResult(Experiment(ODEDM(20, k=k), "er", options={"lr": 0.1}), {0: 50.0}) for k in (3, 1)]
     assert differing(tried) == "k=3"
     assert differing(tried[:1]) == "lr=0.1"
 
 
-def test_many_hosts_are_tuned_in_one_command_whose_choices_are_one_study(tmp_path: Path) -> None:
+def test_many_base_methods_are_tuned_in_one_command_whose_choices_are_one_study(tmp_path: Path) -> None:
     file, out = tmp_path / "both.toml", tmp_path / "out"
     file.write_text(MANY)
     words = ("tune", file, "--device", "cpu", "--out", out)
-    assert "2 hosts: 2 tries without ODEDM and 2 with it, 1 seed each" in odedm(*words, "--dry-run")
+    assert "2 base methods: 2 tries without ODEDM and 2 with it, 1 seed each" in odedm(*words, "--dry-run")
     assert not out.exists()
     assert "er on blobs, λ=20: 2 tries" in odedm(*words, "--dry-run", "--only", "method=er")
-    assert "8 trials to do of 8" in " ".join(odedm(*words).split())
+    assert "8 runs to do of 8" in " ".join(odedm(*words).split())
     plain = json.loads((out / "tuned.json").read_text())
-    assert [(each["method"], each["tries"]) for each in plain["contests"]] == [("er", 2), ("der", 2)]
+    assert [(row["method"], row["tries"]) for row in plain["tuned"]] == [("er", 2), ("der", 2)]
     assert plain["undecided"] == {}
     assert "Runs:          4" in odedm("study", out / "tuned.toml", "--dry-run")
-    chosen = [
-        each[side][0]["experiment"]["options"]["lr"] for each in plain["contests"] for side in ("without", "with")
-    ]
+    chosen = [row[arm][0]["experiment"]["options"]["lr"] for row in plain["tuned"] for arm in ("without", "with")]
     assert [
         grid.options[plan.method]["lr"] for grid in read(out / "tuned.toml").grids for plan in grid.experiments()
-    ] == [(each,) for each in chosen]
-    elsewhere = (*words[:-1], tmp_path / "other", "--with-results", out / "trials.jsonl")
-    assert "0 trials to do of 8" in " ".join(odedm(*elsewhere).split())
+    ] == [(rate,) for rate in chosen]
+    packed = tmp_path / "packed.jsonl.gz"
+    odedm("runs", "pack", out, "--out", packed)
+    elsewhere = (*words[:-1], tmp_path / "other", "--with-results", packed)
+    assert "0 runs to do of 8" in " ".join(odedm(*elsewhere).split())
     assert (tmp_path / "other" / "tuned.toml").read_text() == (out / "tuned.toml").read_text()
-    text = (out / "tuned.toml").read_text()
-    (out / "tuned.toml").write_text(text.partition("\n")[2])  # as before choices had a head
-    assert "stays" in odedm(*words, "--only", "method=er")
-    assert "stays" not in odedm(*words)
-    assert (out / "tuned.toml").read_text() == text
-    assert "8 trials left" in odedm(*words[:-1], tmp_path / "late", "--budget", "0.001s", code=2)
+    assert "8 runs left" in odedm(*words[:-1], tmp_path / "late", "--budget", "0.001s", code=2)
 
 
 @pytest.mark.parametrize("command", ["study", "tune"])
@@ -371,32 +382,20 @@ def test_what_some_run_of_a_study_has_is_fine(lines: str, tmp_path: Path, monkey
     assert "Runs: " in odedm("study", "mine.toml", "--dry-run")
 
 
-def test_a_choice_of_rho_that_nobody_can_make_is_refused(toml: Path, tmp_path: Path) -> None:
-    words = ("--select-on", 2, "--dry-run", "--out", tmp_path / "out")
-    assert "Trials:        2 to choose ρ by" in odedm("study", toml, *words)
-    toml.write_text(TOML.replace("[0.25, 0.5]", "0.25"), encoding="utf-8")
-    said = " ".join(odedm("study", toml, *words, code=2).split())
-    assert (
-        "--select-on chooses among several ρ, and no runs of the study 'small' differ in ρ alone. Leave it out" in said
-    )
-    assert "Runs: " in odedm("study", toml, *words[2:])
-    assert "Runs: " in odedm("study", toml, "--select-on", 0, *words[2:])
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["equal"], "no study to tune: give equal-tuning"),
-        (["equal-tuning", "--lr", "0.1"], "--lr is for one host"),
-        (["equal-tuning", "--method", "er"], "--method is for one host"),
-        (["equal-tuning", "--limit", "5"], "--limit is for one host"),
+        (["equal"], "Unknown study 'equal'"),
+        (["equal-tuning", "--lr", "0.1"], "--lr is for one base method"),
+        (["equal-tuning", "--method", "er"], "--method is for one base method"),
+        (["equal-tuning", "--limit", "5"], "--limit is for one base method"),
         (["--only", "method=er"], "--only is for a study"),
         (
             ["equal-tuning", "--only", "seed=20"],
             "'seed=20' is for the runs of a study",
         ),
         (["mine.toml"], "Cannot read the study"),
-        (["--with-results", "none.jsonl"], "no file 'none.jsonl'"),
+        (["--with-results", "none.jsonl.gz"], "none.jsonl.gz"),
         (["equal-tuning", "--first-seed", "20"], "20 is among both"),
     ],
 )

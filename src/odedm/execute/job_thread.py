@@ -1,4 +1,4 @@
-"""A lane: one run under way. It is a thread, so that its process hears when it is asked to stop."""
+"""One run under way in a thread, so that its process hears when it is asked to stop."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GPU_BROKEN = 70
 """The exit code of a process whose GPU has reported an error after which nothing in it can be computed any more."""
 
 
-class Lane:
+class JobThread:
     """Jobs one after the other, each in a thread; what happens goes to `emit`, from that thread.
 
     `data` are data sets that are open already, by name.
@@ -34,22 +34,22 @@ class Lane:
     def start(self, job: Job) -> None:
         """Begin a job; the one before it has said that it is over."""
         self.join()
-        self._thread = threading.Thread(target=self._do, args=(job,), name=f"lane {job.key}", daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(job,), name=f"job {job.key}", daemon=True)
         self._thread.start()
 
-    def _do(self, job: Job) -> None:
+    def _run(self, job: Job) -> None:
         from odedm.training.numerics import process_numerics
 
         plan = job.experiment
+        outcome: Done | Failed | None = Done(job.key)
         try:
             # torch's own threads and precision belong to the process, so they are set for the whole of a job
             with process_numerics(plan.threads, "fp32" if plan.precision == "fp32" else "tf32"):
-                score = run_job(job, self._emit, data=self._open(plan.data), stop=self._stop.is_set)
-            outcome: Done | Failed | None = Done(job.key, score)
+                run_job(job, self._emit, data=self._open(plan.data), stop=self._stop.is_set)
         except Stopped:  # its state is stored; where nobody asked for it, that is an end like any other
             outcome = None if self._stop.is_set() else Failed(job.key, "It was stopped, and its state is stored.")
         except Exception as error:  # whatever it is, it is this job's alone
-            if _breaks_the_gpu(error):
+            if plan.device == "cuda" and is_gpu_broken(error):
                 self._emit(Message(job.key, f"The GPU reported: {sentence(error)[:300]}"))
                 os._exit(GPU_BROKEN)
             if os.environ.get("ODEDM_TRACEBACK"):
@@ -77,8 +77,14 @@ class Lane:
         return self._thread is None or not self._thread.is_alive()
 
 
-def _breaks_the_gpu(error: Exception) -> bool:
-    """Whether an error of CUDA leaves the process without a GPU: all but that of memory do."""
-    from torch import OutOfMemoryError
+def is_gpu_broken(error: Exception) -> bool:
+    """Whether the process has lost its GPU to an error: then nothing can be asked of the card any more."""
+    import torch
 
-    return isinstance(error, RuntimeError) and not isinstance(error, OutOfMemoryError) and "CUDA error" in str(error)
+    if not isinstance(error, RuntimeError) or isinstance(error, torch.OutOfMemoryError):
+        return False
+    try:
+        torch.cuda.synchronize()
+    except RuntimeError:
+        return True
+    return False

@@ -10,7 +10,7 @@ from odedm.core.errors import UsageError
 from odedm.results.folder import FinishedRun
 from odedm.results.packed import read_packed, to_line
 from odedm.results.result import Result
-from odedm.study.reuse import key_of_result
+from odedm.studies.run_store import key_of_result
 
 
 def deduplicate(runs: Iterable[FinishedRun], *, by_code: bool = True) -> dict[str, FinishedRun]:
