@@ -11,14 +11,13 @@ from beside import imported
 
 from odedm import Dataset
 from odedm.core.errors import UsageError
-from odedm.execute.backend import ExecutionConfig
 from odedm.execute.run_job import run_job
 from odedm.results.result import Result
 from odedm.stream.synthetic import blobs
-from odedm.study.contests import contests
-from odedm.study.run_store import RunStore
-from odedm.study.study import Study, parse
-from odedm.study.study_runner import StudyRunner
+from odedm.studies.run_store import RunStore
+from odedm.studies.runner import StudyRunner
+from odedm.studies.spec import Study, parse
+from odedm.studies.tuning import TuningStudy
 from odedm.training.preparation import prepare
 from odedm.training.run import Run
 
@@ -32,7 +31,7 @@ limit = 20
 method = ["er", "der"]
 seeds = [5, 6]
 grid = [{ memory = "plain" }, { memory = "odedm", k = 1 }]
-[select]
+[tune]
 seeds = [70]
 [options.er]
 lr = [0.001, 0.1]
@@ -50,12 +49,15 @@ def finished(study: Study, data: Dataset) -> list[Result]:
 def made(tmp_path_factory):
     """What `odedm tune` and `odedm study` would leave: the choices, the runs at tuned rates, those of the constants."""
     folder, data = tmp_path_factory.mktemp("tuned"), blobs()
-    rivals, _ = contests(STUDY, STUDY.select, StudyRunner(RunStore(folder), ExecutionConfig(), device="cpu"))
-    scores = {trial.key: run_job(trial, data=data) for trial in rivals.to_do({})}
+    tuning, runner = TuningStudy.of(STUDY), StudyRunner(RunStore(folder), device="cpu")
+    planned = runner.plan(tuning.trials, tuning.experiments())
+    for job in planned.jobs:
+        run_job(job, data=data)
+    decided, undecided = tuning.decided(planned.jobs, runner.status(planned).done, {})
     path = folder / "tuned.json"
-    path.write_text(json.dumps(rivals.to_dict(scores, {})))
-    tuned = finished(rivals.as_study(rivals.tried(scores, {})), data)
-    usual = finished(replace(STUDY, seeds=(0, 1), select=None, only=("method=er",)), data)
+    path.write_text(json.dumps(tuning.to_dict(decided, undecided)))
+    tuned = finished(tuning.as_study(decided), data)
+    usual = finished(replace(STUDY, seeds=(0, 1), tune=None, only=("method=er",)), data)
     return equal_tuning.read_tuned(path), tuned, usual
 
 
@@ -63,7 +65,7 @@ def test_every_number_is_that_of_its_own_runs(made) -> None:
     tuned, runs, usual = made
     er, der = equal_tuning.cases(STUDY, tuned, [*runs, *usual])
     assert [each.title for each in (er, der)] == ["ER", "DER"]
-    for case, contest in zip((er, der), tuned["contests"], strict=True):
+    for case, contest in zip((er, der), tuned["tuned"], strict=True):
         for side in ("without", "with"):
             best = max(contest[side], key=lambda each: each["mean"])["experiment"]["options"]["lr"]
             assert case.rate(side) == best
@@ -99,7 +101,7 @@ def test_the_page_says_what_was_found_and_what_is_missing(made, tmp_path: Path) 
     assert "the paper prints as the method's best (1 on blobs)" in " ".join(text.split())
     assert "met by the reading `union` for ER; `auxiliary` with γ = 1 times the long-term share for DER (" in text
     assert "would now have [another]" not in text
-    few = {**tuned, "contests": tuned["contests"][1:], "undecided": {"er on blobs, λ=20": 3}}
+    few = {**tuned, "tuned": tuned["tuned"][1:], "undecided": {"er on blobs, λ=20": 3}}
     text = equal_tuning.page(STUDY, few, runs[:-1], "")
     assert "- No rate is chosen yet: ER on blobs (3 trials left).\n" in text
     assert "- Tuned runs: DER on blobs, with ODEDM (1 of 2 seeds).\n" in text
@@ -110,8 +112,8 @@ def test_the_page_says_what_was_found_and_what_is_missing(made, tmp_path: Path) 
 
 def test_a_file_that_is_no_choice_is_a_sentence(tmp_path: Path) -> None:
     path = tmp_path / "tuned.json"
-    nobody, nothing = '{"contests": [{"host": "x", "without": [], "with": []}]}', '{"contests": [], "select": 3}'
-    for text in ("", "[]", '{"contests": [{"without": [{}]}]}', nobody, nothing, "[" * 100_000):
+    nobody, nothing = '{"tuned": [{"base": "x", "without": [], "with": []}]}', '{"tuned": [], "tune": 3}'
+    for text in ("", "[]", '{"tuned": [{"without": [{}]}]}', nobody, nothing, "[" * 100_000):
         path.write_text(text)
         with pytest.raises(UsageError, match="is no tuned.json"):
             equal_tuning.read_tuned(path)

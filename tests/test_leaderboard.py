@@ -7,7 +7,7 @@ from beside import ROOT, imported
 from jobs import result_of
 
 from odedm import ODEDM, Experiment, Reservoir, UsageError
-from odedm.study.study import parse
+from odedm.studies.spec import parse
 from odedm.training.preparation import prepare
 
 leaderboard = imported("tools", "leaderboard")

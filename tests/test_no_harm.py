@@ -8,7 +8,7 @@ from jobs import result_of
 from matplotlib.figure import Figure
 
 from odedm import ODEDM, Experiment, Native, Random, UsageError
-from odedm.study.study import parse
+from odedm.studies.spec import parse
 from odedm.training.preparation import prepare
 
 no_harm, changes_figure = (imported("tools", name) for name in ("no_harm", "changes_figure"))

@@ -3,8 +3,8 @@
 python tools/equal_tuning.py --tuned docs/results/equal-tuning.json --runs docs/results/equal-tuning.jsonl.gz
 
 The tries are those of `odedm tune equal-tuning`, whose tuned.json is given as --tuned; --runs are the packed runs of
-`odedm study runs/equal-tuning/tuned.toml`. Runs at the paper's constants are taken from the ledger (--constants).
-What is missing of either is said on the page.
+`odedm study runs/equal-tuning-trials/tuned.toml`. Runs at the paper's constants are taken from the ledger
+(--constants). What is missing of either is said on the page.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from odedm.report.tables import markdown_rows
 from odedm.report.wording import format_mean, number
 from odedm.results.packed import read_packed
 from odedm.results.result import Result
-from odedm.study.study import Study
-from odedm.study.tuning import SIDES
+from odedm.studies.spec import Study
+from odedm.studies.tuning import ARMS
 from odedm.training.replay import reading_of, resolve_replay_mode
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -58,7 +58,7 @@ that did best on held-out rows, without and with ODEDM.
 def page(study: Study, tuned: Mapping[str, Any], runs: Sequence[Result], files: str, figure: str = "") -> str:
     """The whole page."""
     every = cases(study, tuned, runs)
-    select = tuned.get("select", {})
+    select = tuned.get("tune", {})
     tries = max((len(own) for each in every for own in each.tried.values()), default=0) or "no"
     ks: dict[str, set[int]] = {}
     for each in every:
@@ -117,7 +117,7 @@ def table(own: Sequence[Case]) -> str:
     for each in own:
         paper = [format_mean(value) for value in each.printed.values()]
         gain = "" if each.gain is None else f", {number(each.gain, sign=True)}"
-        rates = [_rate(each.rate(side)) for side in SIDES]
+        rates = [_rate(each.rate(side)) for side in ARMS]
         cells = [f"{' → '.join(paper)}{gain}", each.constants.words(), ", ".join(rates), each.tuned.words()]
         lines.append([each.title, "–" if each.k is None else str(each.k), *cells])
     return markdown_rows(["method", "k", "the paper", "ours, its constants", "rates", "ours, both tuned"], lines)
@@ -203,12 +203,13 @@ def held_out(every: Sequence[Case], tuned: Mapping[str, Any]) -> str:
             lines.append([case.title, case.data, side, ", ".join(words)])
     if not lines:
         return ""
-    select = tuned["select"]
+    select = tuned["tune"]
+    tasks, share = select["first_tasks"], select["validation"]
     rows = markdown_rows(["method", "data", "ODEDM", "rate: held-out ACC"], lines, texts=4)
     return f"""
 ## How the rates were chosen
 
-A try is trained on the first {select["tasks"]} tasks without {100 * select["share"]:g} % of every class's training
+A try is trained on the first {tasks} tasks without {100 * share:g} % of every class's training
 rows, and scored on these rows after the last of them: the mean over seeds {", ".join(map(str, select["seeds"]))}. Test
 rows are not read. The chosen rate is bold; a rate that is not listed did not get through.
 
@@ -223,7 +224,7 @@ def missing(every: Sequence[Case], study: Study, tuned: Mapping[str, Any]) -> st
         if not case.tried:
             left = tuned.get("undecided", {}).get(case.host)
             said.setdefault("No rate is chosen yet", []).append(f"{name} ({left} trials left)" if left else name)
-        for side in SIDES:
+        for side in ARMS:
             there, seeds = len(case.tuned.scores[side]), len(study.seeds)
             if case.tried and there < seeds:
                 said.setdefault("Tuned runs", []).append(f"{name}, {side} ODEDM ({there} of {seeds} seeds)")
@@ -240,7 +241,7 @@ def origin(every: Sequence[Case], tuned: Mapping[str, Any], files: str) -> str:
     lines = ["\n## Where the numbers come from\n\n"]
     lines.append(f"- Rates: `odedm tune equal-tuning`, {trials} trials, commit {commit}.\n")
     for words, name in (
-        ("Tuned: `odedm study runs/equal-tuning/tuned.toml`", "tuned"),
+        ("Tuned: `odedm study runs/equal-tuning-trials/tuned.toml`", "tuned"),
         ("The paper's constants", "constants"),
     ):
         results = [result for case in every for result in getattr(case, name).results]

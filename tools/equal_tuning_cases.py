@@ -18,21 +18,18 @@ from odedm.report.statistics import Paired, estimate, paired
 from odedm.report.wording import format_interval, format_mean, number
 from odedm.results.result import Result
 from odedm.results.schema import is_numbers
-from odedm.study.contests import candidates_of
-from odedm.study.grid import from_table
-from odedm.study.study import Study
-from odedm.study.tuning import SIDES
+from odedm.studies.spec import Study, ValidationSplit
+from odedm.studies.tuning import ARMS, TuningStudy
 from odedm.training.experiment import Experiment
-from odedm.training.hold_out import Selection
 
-WITHOUT, WITH = SIDES
+WITHOUT, WITH = ARMS
 
 
 @dataclass
 class Arms:
     """Final accuracies by seed, without ODEDM and with it, and the results behind them."""
 
-    scores: dict[str, dict[int, float]] = field(default_factory=lambda: {side: {} for side in SIDES})
+    scores: dict[str, dict[int, float]] = field(default_factory=lambda: {side: {} for side in ARMS})
     results: list[Result] = field(default_factory=list)
 
     def change(self) -> Paired | None:
@@ -86,18 +83,18 @@ def cases(study: Study, tuned: Mapping[str, Any], runs: Iterable[Result]) -> lis
     for result in runs:
         mark, _, seed = run_signature(result.experiment).rpartition(SEED)
         by_mark.setdefault(mark, {}).setdefault(int(seed), result)
-    decided = {each["host"]: each for each in tuned.get("contests", ())}
+    decided = {row["base"]: row for row in tuned.get("tuned", ())}
     found = []
-    for host, sides in candidates_of(study).items():
-        tried = {side: decided[host][side] for side in SIDES} if host in decided else {}
-        plans = {side: [grid.experiments()[0].describe() for grid in own] for side, own in sides.items()}
-        plans |= {side: [each["experiment"] for each in own] for side, own in tried.items()}  # as the runs have them
+    for base, arms in TuningStudy.of(study).tries.items():
+        tried = {side: decided[base][side] for side in ARMS} if base in decided else {}
+        plans = {side: [grid.experiments()[0].describe() for grid in own] for side, own in arms.items()}
+        plans |= {side: [_whole(row["experiment"]) for row in rows] for side, rows in tried.items()}
         plan, dual = plans[WITHOUT][0], plans[WITH][0]
         place = {"data": plan["data"], "method": plan["method"], "capacity": plan["memory"]["capacity"]}
         k = dual["memory"].get("k")
         rate = constants(place["method"], place["data"], place["capacity"]).get("lr")
         usual, best = Arms(), Arms()
-        for side in SIDES:
+        for side in ARMS:
             for own in plans[side]:
                 if own["options"].get("lr") == rate:
                     _fill(usual, side, by_mark, own, lambda seed: seed not in study.seeds)
@@ -107,8 +104,13 @@ def cases(study: Study, tuned: Mapping[str, Any], runs: Iterable[Result]) -> lis
             WITHOUT: published("acc_last", memory="native", **place),
             WITH: published("acc_last", memory="odedm", k=k, **place),
         }
-        found.append(Case(host, **place, k=k, printed=printed, constants=usual, tuned=best, tried=tried))
+        found.append(Case(base, **place, k=k, printed=printed, constants=usual, tuned=best, tried=tried))
     return found
+
+
+def _whole(experiment: Mapping[str, Any]) -> dict[str, Any]:
+    """A try's configuration as the runs have it that follow."""
+    return {name: value for name, value in experiment.items() if name not in ("validation", "first_tasks")}
 
 
 def _fill(
@@ -130,17 +132,17 @@ def read_tuned(path: Path) -> dict[str, Any]:
             all(isinstance(plain.get(name, {}), dict) for name in ("undecided", "code")),
             "'undecided' or 'code' is no table",
         )
-        if "select" in plain:
-            plain["select"] = asdict(from_table(Selection, "select", plain["select"]))
-        for contest in plain["contests"]:
-            require(isinstance(contest["host"], str), "a host has no name")
-            for side in SIDES:
-                require(contest[side], f"'{contest['host'][:80]}' has no try {side} ODEDM")
-                for each in contest[side]:
+        if "tune" in plain:
+            plain["tune"] = asdict(ValidationSplit.from_table(plain["tune"]))
+        for row in plain["tuned"]:
+            require(isinstance(row["base"], str), "a base method has no name")
+            for side in ARMS:
+                require(row[side], f"'{row['base'][:80]}' has no try {side} ODEDM")
+                for each in row[side]:
                     require(is_numbers([each["mean"]]) and is_numbers(each["scores"]), "a try has no scores")
                     each["experiment"] = Experiment.from_dict(each["experiment"]).describe()
                     require(is_numbers([each["experiment"]["options"]["lr"]]), "a try has no learning rate")
-        require("select" in plain or not plain["contests"], "[select] is missing")
+        require("tune" in plain or not plain["tuned"], "'tune' is missing")
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UsageError(f"'{path}' is no tuned.json of `odedm tune` with a study: {error!r:.200}.") from error
     return dict(plain)

@@ -31,7 +31,7 @@ from odedm.report.tables import markdown_rows
 from odedm.report.wording import format_interval, format_mean, number
 from odedm.results.packed import read_packed
 from odedm.results.result import Result
-from odedm.study.study import parse
+from odedm.studies.spec import parse
 
 ROOT = Path(__file__).resolve().parents[1]
 PLAIN = {"updates": 1, "stream_loss": "plain", "predict": "head", "views": "crop"}

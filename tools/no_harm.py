@@ -28,7 +28,7 @@ from odedm.report.tables import markdown_rows
 from odedm.report.wording import format_interval, format_mean, number
 from odedm.results.packed import read_packed
 from odedm.results.result import Result
-from odedm.study.study import parse
+from odedm.studies.spec import parse
 from odedm.training.experiment import Experiment
 from odedm.training.replay import resolve_replay_mode
 
