@@ -114,7 +114,7 @@ def test_plain_is_the_methods_own_policy_where_the_study_has_it() -> None:
 @pytest.mark.parametrize("name", ["no_harm", "readings"])
 def test_studies_of_many_hosts_compare_odedm_with_the_policy_that_hosts_it(name: str) -> None:
     found: dict[tuple[str, str], set[str]] = {}
-    for plan in parse((ROOT / "benchmarks" / f"{name}.toml").read_text(encoding="utf-8")).experiments():
+    for plan in parse((ROOT / "docs" / "results" / f"{name}.toml").read_text(encoding="utf-8")).experiments():
         memory = plan.memory.resolve(StreamShape(5, 2), METHODS[plan.method].load().policy)
         policy = memory.short_policy if isinstance(memory, ODEDM) else getattr(memory, "policy", "reservoir")
         found.setdefault((plan.data, plan.method), set()).add(policy)
@@ -124,7 +124,7 @@ def test_studies_of_many_hosts_compare_odedm_with_the_policy_that_hosts_it(name:
 
 @pytest.mark.parametrize(("data", "k", "candidates"), [("cifar10", 6, 10), ("cifar100", 3, 5)])
 def test_the_study_of_choices_stands_for_what_it_says(data: str, k: int, candidates: int) -> None:
-    plans = parse((ROOT / "benchmarks" / "choices.toml").read_text(encoding="utf-8")).experiments()
+    plans = parse((ROOT / "docs" / "results" / "choices.toml").read_text(encoding="utf-8")).experiments()
     own = [plan for plan in plans if plan.data == data and plan.seed == 1000]
     shape = StreamShape(5, 2) if data == "cifar10" else StreamShape(10, 10)
     memories = [plan.memory.resolve(shape, "reservoir") for plan in own]
@@ -136,7 +136,7 @@ def test_the_study_of_choices_stands_for_what_it_says(data: str, k: int, candida
     assert {memory.flat()["distance"] for memory in dual} == {"sinkhorn", "random", "herding", "l2"}
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "benchmarks").glob("*.toml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted((ROOT / "docs" / "results").glob("*.toml")), ids=lambda path: path.stem)
 def test_every_study_of_the_benchmarks_can_be_planned(path: Path) -> None:
     plans = parse(path.read_text(encoding="utf-8")).experiments()
     assert len(plans) == len({content_key(plan.describe(), "data") for plan in plans}), "no run is there twice"
