@@ -19,7 +19,7 @@ from odedm.report.model import Cell, model
 from odedm.report.summary import CHANGES, Table, summarise
 from odedm.report.tables import markdown_rows
 from odedm.report.wording import format_interval, format_mean, number
-from odedm.study.merging import read_all
+from odedm.studies.merging import read_all
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ("REPRODUCTION.md", "docs/leaderboard.md", "docs/explanation/no-harm.md")

@@ -1,6 +1,5 @@
 """`odedm data` as people use it: good words work, bad words end in one sentence."""
 
-import hashlib
 import http.server
 import json
 import re
@@ -17,6 +16,7 @@ from typer.testing import CliRunner
 from odedm import UsageError
 from odedm.cli.data_command import app, import_if_path
 from odedm.data import download
+from odedm.data.download import digest
 from odedm.data.published import PUBLISHED, Archive
 
 
@@ -130,7 +130,7 @@ def test_get_downloads_imports_and_cleans_up(tmp_path, monkeypatch, data_folder)
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=tmp_path / "www"))
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     url = f"http://127.0.0.1:{server.server_address[1]}/{archive.name}"
-    file = Archive(url, archive.stat().st_size, None, hashlib.sha256(archive.read_bytes()).hexdigest())
+    file = Archive(url, archive.stat().st_size, digest(archive, "sha256"))
     known = replace(PUBLISHED["cifar10"], rows=(50, 10), archives=(file,), tolerance=None)
     monkeypatch.setitem(PUBLISHED, "cifar10", known)
     done = call("get", "cifar10")

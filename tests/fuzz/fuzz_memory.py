@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from safetensors.torch import save
 
 import odedm
+from odedm.core.tensor_archive import archive_checksum
 from odedm.memory.live_state import PLAIN
 
 VALUES = st.sampled_from(
@@ -29,7 +30,8 @@ def state_of(**settings):
 
 
 def content(state):
-    return save(state["tensors"], {"odedm": json.dumps({name: state[name] for name in PLAIN})})
+    head, tensors = json.dumps({name: state[name] for name in PLAIN}), state["tensors"]
+    return save(tensors, {"odedm": head, "checksum": archive_checksum(head, tensors)})
 
 
 def changed(number, plain, fill):

@@ -111,7 +111,7 @@ def test_code_is_never_in_the_file_and_must_be_given_again(tmp_path):
     }.items():
         with pytest.raises(UsageError, match=f"^The saved learner cannot be used: {words}"):
             Learner.load(path, net=net)
-    with pytest.raises(UsageError, match=r"no saved memory: it is a learner .*odedm.Learner.load reads it"):
+    with pytest.raises(UsageError, match=r"no memory .*: it is a learner .*odedm.Learner.load reads it"):
         odedm.DualMemory.load(path)
     plain = run(make(), 0, 2).save(tmp_path / "plain.safetensors")
     with pytest.raises(UsageError, match="The file names its net"):

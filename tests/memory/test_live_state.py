@@ -14,6 +14,7 @@ from sampling import thorough
 
 import odedm
 from odedm import ODEDM, DualMemory, Native, Prototypes, Reservoir, UsageError
+from odedm.core.tensor_archive import archive_checksum
 
 KINDS = {
     "k": ODEDM(30, k=2, selection=Prototypes(space="pixels")),
@@ -129,7 +130,7 @@ def with_tensor(state, name, change):
 
 
 BAD = {
-    "no state": (lambda s: {"a": 1}, "no state of a memory in the format 'odedm.memory/2'; 'None' was found"),
+    "no state": (lambda s: {"a": 1}, "no state of a memory in the format 'odedm.memory/3'; 'None' was found"),
     "no table": (lambda s: [1], "'list' was found"),
     "another version": (lambda s: changed(s, "schema", "odedm.memory/9"), "'odedm.memory/9' was found"),
     "no tensors": (lambda s: changed(s, "tensors", 3), "no state of a memory"),
@@ -201,17 +202,21 @@ def test_files_that_are_none_of_ours_are_refused(whole, tmp_path):
     spoiled = tmp_path / "spoiled"
     for bad in (b"", b"x" * 99, content[:-1], content[:50], pickle.dumps(whole)):
         spoiled.write_bytes(bad)
-        with pytest.raises(UsageError, match="is no saved memory"):
+        with pytest.raises(UsageError, match="is no (saved memory|memory that can be loaded)"):
             DualMemory.load(spoiled)
     with safe_open(path, "pt") as file:
         head, tensors = file.metadata()["odedm"], {name: file.get_tensor(name) for name in file.keys()}
     plain = json.loads(head)
-    for metadata in (None, {}, {"odedm": "["}, {"odedm": "[" * 10**5}, {"odedm": "{}"}, {"odedm": "3"}):
+
+    def metadata_of(head: str) -> dict[str, str]:
+        return {"odedm": head, "checksum": archive_checksum(head, tensors)}
+
+    for metadata in (None, {}, *map(metadata_of, ("[", "[" * 10**5, "{}", "3", json.dumps(plain | {"more": 1})))):
         save_file(tensors, spoiled, metadata)
-        with pytest.raises(UsageError, match="is no saved memory"):
+        with pytest.raises(UsageError, match="is no (saved memory|memory that can be loaded)"):
             DualMemory.load(spoiled)
     for change in ({"seed": -1}, {"seed": "x"}, {"schema": "x"}, {"memory": None}, {"device": []}, {"format": 7}):
-        save_file(tensors, spoiled, {"odedm": json.dumps(plain | change)})
+        save_file(tensors, spoiled, metadata_of(json.dumps(plain | change)))
         if change == {"device": []}:
             DualMemory.load(spoiled)  # of another kind: generators anew
             continue

@@ -11,7 +11,7 @@ from odedm.paper.equal_tuning import equal_tuning
 from odedm.paper.items import SHIPPED
 from odedm.paper.studies import ready
 from odedm.results.packed import read_packed
-from odedm.study.study import parse
+from odedm.studies.spec import parse
 from odedm.training.experiment import content_key
 from odedm.training.preparation import prepare
 

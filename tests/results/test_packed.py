@@ -20,7 +20,7 @@ from odedm.results.folder import FinishedRun
 from odedm.results.metrics import compute_metrics
 from odedm.results.packed import read_packed, to_line, write_packed
 from odedm.results.result import Result
-from odedm.study.merging import read_all
+from odedm.studies.merging import read_all
 
 OLD = Path(__file__).parent / "runs"
 ROOT = Path(__file__).parents[2]

@@ -1,12 +1,9 @@
 """Classes side by side, as a GPU takes them, against one class at a time, as a processor does."""
 
-import numpy as np
 import pytest
 import torch
 from clouds import blobs, network_features, relu_features, rng
 from counting import Counting
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from sampling import EVERYTHING
 
 from odedm.core.accel import device
@@ -14,7 +11,7 @@ from odedm.core.timer import Timer
 from odedm.selection.dac import Dac
 from odedm.selection.distance import DISTANCES, L2, Sinkhorn
 from odedm.selection.kmeans import batched_kmeans, kmeans
-from odedm.selection.nearest import greedy_nearest, nearest_by_estimate
+from odedm.selection.nearest import greedy_nearest
 from odedm.selection.select import nearest
 from odedm.selection.selector import PrototypeSelector
 from odedm.selection.sinkhorn import solver as sinkhorn
@@ -144,12 +141,11 @@ def test_a_distance_with_three_methods_is_enough(batched):
 
 # (prototypes, operations, reads) of a task of two classes of 600 rows: somewhat above what it takes, well below what
 # a loop over classes or clouds, or a look at every iteration, would take
-BUDGET = [(6, 3600, 80), (60, 9600, 160)]
+BUDGET = [(6, 4400, 90), (60, 9600, 160)]
 
 
 @pytest.mark.parametrize(("k", "operations", "reads"), BUDGET)
 def test_a_gpu_is_asked_for_little(k, operations, reads, batched, monkeypatch):
-    monkeypatch.setattr(transport, "SMALL_BATCH", 1 << 20)
     monkeypatch.setattr(sinkhorn, "CHUNK_BYTES", {"cpu": 1 << 28})
     image = torch.cat([network_features(600, seed=c) for c in (0, 1)])
     rows = {"image": image, "label": torch.arange(2).repeat_interleave(600)}
@@ -170,7 +166,7 @@ def test_solving_what_can_decide_chooses_as_solving_all(k, per, seed, make, monk
     y = kmeans(x, k, rng=rng(seed))
     few = [0]
     matched = sinkhorn.matched
-    fitted, every = (Sinkhorn(margin=m, tolerance=1e-8).fit(x, None) for m in (0.1, float("inf")))
+    fitted, every = (Sinkhorn(margin=m, tolerance=1e-8).fit(x, None) for m in (0.8, float("inf")))
     want = nearest(every, x, y, per)
 
     def counted(source, target, row, column, kernel, **limits):
@@ -196,25 +192,6 @@ def test_a_slow_set_takes_no_iterations_from_its_company(batched):
     assert beside.inertia == pytest.approx(alone.inertia)
 
 
-@pytest.mark.parametrize("lost", ["sharp", "sharper", "cost", "estimate"])
-def test_answers_that_are_no_numbers_end_and_do_not_win(lost):
-    cost = torch.rand(40, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    bad = torch.rand(40, 5, generator=torch.Generator().manual_seed(1)) < 0.3
-
-    def answer(spoiled):
-        values = cost.where(~(bad & spoiled), torch.nan).numpy()
-        return lambda row, centroid: values[row, centroid]
-
-    found = nearest_by_estimate(
-        cost.where(~(bad & torch.tensor(lost == "estimate")), torch.nan),
-        [answer(torch.tensor(lost == "sharp")), answer(torch.tensor(lost == "sharper"))],
-        answer(torch.tensor(lost == "cost")),
-        margin=0.1,
-    )
-    want = greedy_nearest(cost.where(~(bad & torch.tensor(lost == "cost")), 1e300))
-    assert found.row.equal(want.row)
-
-
 def clumps(n, d, seed):
     """Features as of a young network, whose dimensions fall into a few clumps, so that transport converges slowly."""
     own = torch.Generator().manual_seed(seed)
@@ -224,7 +201,7 @@ def clumps(n, d, seed):
 
 @pytest.mark.parametrize("k", [5, 40])
 @pytest.mark.parametrize("seed", range(2 if EVERYTHING else 1))
-def test_where_transport_converges_slowly_few_pairs_are_solved_too(k, seed, monkeypatch):
+def test_where_transport_converges_slowly_the_choice_is_that_of_all_costs(k, seed, monkeypatch):
     monkeypatch.setattr(transport, "SMALL", 0)
     x = clumps(300, 96, seed)
     y = kmeans(x, k, rng=rng(seed)).centers
@@ -232,75 +209,7 @@ def test_where_transport_converges_slowly_few_pairs_are_solved_too(k, seed, monk
     mass = fitted._histograms(x)[:, 0]
     assert sinkhorn.histograms(mass[:20], mass[20:40], fitted._kernel).iterations > 20
     want = greedy_nearest(fitted.pairwise(x, y))
-    asked = {}
-    for name in ("rough", "matched"):
-        find = getattr(sinkhorn, name)
-
-        def counted(source, target, row, *rest, name=name, find=find, **words):
-            key = name, words["iterations"]
-            asked[key] = asked.get(key, 0) + len(row)
-            return find(source, target, row, *rest, **words)
-
-        monkeypatch.setattr(sinkhorn, name, counted)
     assert fitted.nearest(x, y).row.equal(want.row)
-    amounts = [asked["rough", steps] for steps in transport.SHARPER] + [asked["matched", 500]]
-    assert amounts == sorted(amounts, reverse=True), "each step is climbed by those that the last has left"
-    assert amounts[-1] < 0.15 * len(x) * k
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    n=st.integers(1, 60),
-    k=st.integers(1, 6),
-    per=st.integers(1, 3),
-    off=st.lists(st.floats(0.0, 0.04), min_size=0, max_size=3),
-    seed=st.integers(0, 999),
-)
-def test_any_number_of_steps_chooses_as_all_costs_do(n, k, per, off, seed):
-    own = np.random.default_rng(seed)
-    cost = own.uniform(1, 2, (n, k))
-    # wrong by a factor of each centroid, and for each pair by up to twice as much as that of a step
-    centroid = own.uniform(0.5, 2, k)
-    estimates = [cost * centroid * (1 + own.uniform(-spread, spread, (n, k))) for spread in (0.04, *off)]
-    asked = []
-
-    def step(at, values):
-        def find(row, column):
-            asked.extend((at, pair) for pair in zip(row.tolist(), column.tolist(), strict=True))
-            return values[row, column]
-
-        return find
-
-    sharper = [step(at, values) for at, values in enumerate(estimates[1:])]
-    found = nearest_by_estimate(torch.tensor(estimates[0]), sharper, step("cost", cost), per, margin=0.2)
-    want = greedy_nearest(torch.tensor(cost), per)
-    assert (found.row.tolist(), found.center.tolist()) == (want.row.tolist(), want.center.tolist())
-    assert len(asked) == len(set(asked)), "nothing is asked for twice"
-
-
-def test_a_step_that_is_less_sharp_than_the_others_is_repaired_by_them():
-    own = np.random.default_rng(0)
-    cost = own.uniform(1, 2, (400, 30))
-    poor, near = (cost * own.uniform(1 - off, 1 + off, (400, 30)) for off in (0.12, 0.004))
-    solved = []
-
-    def chosen(*tables):
-        solved.clear()
-
-        def solve(row, column):
-            solved.extend(row)
-            return cost[row, column]
-
-        sharper = [lambda row, column, table=table: table[row, column] for table in tables[1:]]
-        return nearest_by_estimate(torch.tensor(tables[0]), sharper, solve).row.tolist()
-
-    want = greedy_nearest(torch.tensor(cost)).row.tolist()
-    amounts = []
-    for tables in ([poor], [poor, near], [near, poor], [poor, poor], [poor, near, poor]):
-        assert chosen(*tables) == want
-        amounts.append(len(solved))
-    assert amounts[1] < 0.5 * amounts[0], "sharper estimates leave fewer to solve"
-    assert amounts[3] <= amounts[0]
 
 
 @pytest.mark.parametrize("seed", range(4 if EVERYTHING else 1))
@@ -318,8 +227,7 @@ def test_features_of_either_sign_are_chosen_as_solving_all_does(n, d, k, per, se
 
 
 def test_either_kind_of_device_solves_the_same_pairs(monkeypatch):
-    for name in ("SMALL", "SMALL_BATCH"):
-        monkeypatch.setattr(transport, name, 0)
+    monkeypatch.setattr(transport, "SMALL", 0)
     x = relu_features(300, 96)
     y, asked, matched = kmeans(x, 20, rng=rng()).centers, [], sinkhorn.matched
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from odedm.core.errors import UsageError
 from odedm.selection import dac as module
 from odedm.selection import kmeans
-from odedm.selection.dac import Dac, closest_by_bounds, closest_subset
-from odedm.selection.distance import DISTANCES, L2, Sinkhorn
+from odedm.selection.dac import Dac, closest_subset
+from odedm.selection.distance import DISTANCES, L2
 
 
 def spread_start(x, k):
@@ -22,7 +22,7 @@ def spread_start(x, k):
 
 @pytest.fixture
 def spread(monkeypatch):
-    def batched_kmeans(sets, k, *, rngs):
+    def batched_kmeans(sets, k, *, rngs, exact=False):
         return kmeans.batched_kmeans(sets, k, rngs=rngs, inits=[spread_start(x, k) for x in sets])
 
     monkeypatch.setattr(module, "batched_kmeans", batched_kmeans)
@@ -129,16 +129,16 @@ def test_same_seed_same_rows():
 
 
 def test_subsets_by_hand():
-    far = [[0.0, 9.0, 1.0, 4.0], [9.0, 0.0, 9.0, 9.0], [1.0, 9.0, 0.0, 3.0], [4.0, 9.0, 3.0, 0.0]]
+    far = {(0, 1): 9.0, (0, 2): 1.0, (0, 3): 4.0, (1, 2): 9.0, (1, 3): 9.0, (2, 3): 3.0}
     assert closest_subset(far, [5, 5, 5, 5], 1) == (0, 2)
     assert closest_subset(far, [5, 5, 5, 5], 11) == (0, 2, 3)
     assert closest_subset(far, [5, 5, 5, 5], 20) == (0, 1, 2, 3)
     assert closest_subset(far, [5, 5, 5, 5], 21) == ()
-    assert closest_subset([[0.0]], [9], 1) == ()
+    assert closest_subset({}, [9], 1) == ()
 
 
 def test_ties_go_to_fewer_and_lower():
-    level = [[0.0] * 3 for _ in range(3)]
+    level = dict.fromkeys([(0, 1), (0, 2), (1, 2)], 0.0)
     assert closest_subset(level, [4, 4, 4], 1) == (0, 1)
 
 
@@ -146,48 +146,6 @@ def test_ties_go_to_fewer_and_lower():
 def test_refusals(clusters, depth):
     with pytest.raises(UsageError, match="was given"):
         Dac(clusters, depth)
-
-
-@given(st.integers(2, 6), st.integers(1, 40), st.booleans(), st.integers(0, 1000))
-def test_by_bounds_the_same_subset_is_found_with_fewer_distances(k, smallest, equal, seed):
-    draw = np.random.default_rng(seed)
-    far = draw.integers(0, 4, (k, k)).astype(float) if equal else draw.random((k, k))
-    far = np.triu(far, 1) + np.triu(far, 1).T
-    sizes, asked = draw.integers(1, 12, k).tolist(), []
-
-    def solve(p, q):
-        asked.append((p, q))
-        return far[p, q]
-
-    found = closest_by_bounds((far * draw.random((k, k))).tolist(), sizes, smallest, solve)
-    assert found == closest_subset(far.tolist(), sizes, smallest)
-    assert len(asked) == len(set(asked)) <= k * (k - 1) // 2
-    if found:
-        bound = far * 0.95
-        asked.clear()
-        closest_by_bounds(bound.tolist(), sizes, smallest, solve)
-        assert set(asked) >= {(p, q) for p in found for q in found if p < q}
-
-
-@pytest.mark.parametrize("settings", [Sinkhorn(), Sinkhorn(epsilon=0.5, iterations=1), Sinkhorn(epsilon=0.005)])
-def test_the_bound_on_transport_between_clouds_holds(settings):
-    for seed in range(4):
-        for x in (relu_features(90, 24, seed), blobs(90, 3, seed=seed), 1e4 + blobs(90, 5, seed=seed)):
-            clouds = x[x[:, 0].argsort()].split([30, 7, 52, 1])
-            least = settings.between_sets_at_least(clouds)
-            for p in range(4):
-                for q in range(p):
-                    assert least[p, q] <= settings.between_sets(clouds[p], clouds[q]) * (1 + 1e-5)
-
-
-def test_most_pairs_of_clouds_need_not_be_solved(monkeypatch):
-    x, solved, true = blobs(400, 16, modes=9, seed=2), [], Sinkhorn.between_sets
-    monkeypatch.setattr(Sinkhorn, "between_sets", lambda self, a, b: solved.append(1) or true(self, a, b))
-    quick = Dac(5, 2).reduce(x, smallest=10, rng=rng())
-    amount = len(solved)
-    monkeypatch.delattr(Sinkhorn, "between_sets_at_least")
-    assert quick.equal(Dac(5, 2).reduce(x, smallest=10, rng=rng()))
-    assert amount < (len(solved) - amount) / 2
 
 
 def test_the_number_of_threads_changes_nothing():
@@ -202,7 +160,7 @@ def test_the_number_of_threads_changes_nothing():
     assert all(a.equal(b) for a, b in zip(one, three, strict=True))
 
 
-def test_clusters_are_compared_by_a_seeded_sample_of_their_rows(monkeypatch):
+def test_rows_are_clustered_and_compared_by_a_seeded_sample(monkeypatch):
     x, sizes, true = blobs(900, 8, modes=5), [], L2.between_sets
     monkeypatch.setattr(L2, "between_sets", lambda self, a, b: sizes.extend((len(a), len(b))) or true(self, a, b))
     one, same, other = (Dac(3, 2, L2(), sample=40).reduce(x, smallest=10, rng=rng(seed)) for seed in (1, 1, 2))
@@ -214,6 +172,18 @@ def test_clusters_are_compared_by_a_seeded_sample_of_their_rows(monkeypatch):
     whole = Dac(3, 2, L2(), sample=None).reduce(x, smallest=10, rng=rng(1))
     assert max(sizes) > 200
     assert whole.equal(Dac(3, 2, L2(), sample=900).reduce(x, smallest=10, rng=rng(1))), "nothing is drawn for it"
+
+
+def test_rows_that_were_not_drawn_join_the_nearest_cluster(monkeypatch):
+    x, clustered, true = blobs(900, 8, modes=3, spread=0.05), [], kmeans.batched_kmeans
+    monkeypatch.setattr(
+        module,
+        "batched_kmeans",
+        lambda sets, *args, **words: clustered.append(len(sets[0])) or true(sets, *args, **words),
+    )
+    sampled, whole = (Dac(3, 1, L2(), sample=most).reduce(x, smallest=10, rng=rng(1)) for most in (50, None))
+    assert clustered == [150, 900]
+    assert sampled.equal(whole), "clusters so far apart are the same by any sample"
 
 
 def test_a_sample_of_no_rows_is_refused():

@@ -12,7 +12,7 @@ from sklearn.cluster import KMeans
 
 from odedm.core.errors import UsageError
 from odedm.selection import kmeans as module
-from odedm.selection.kmeans import batched_kmeans, kmeans, plus_plus
+from odedm.selection.kmeans import batched_kmeans, kmeans
 
 
 @pytest.mark.parametrize("k", [3, 20, 90])
@@ -107,23 +107,22 @@ def test_order_of_rows_does_not_matter_given_the_start():
     torch.testing.assert_close(one.centers, two.centers)
 
 
-def test_plus_plus_takes_rows_and_each_blob_once():
+def seeds(x, k, seed):
+    """The points from which clustering starts."""
+    points = (x - x.mean(0))[None]
+    square = points.square().sum(2)
+    return module._seeds(points, square, torch.ones_like(square), [len(x)], k, [rng(seed)])[0]
+
+
+def test_each_blob_has_one_seed():
     x = blobs(200, modes=4, spread=0.01)
-    start = plus_plus(x, 4, rng(2))
-    assert all(bool((row == x).all(1).any()) for row in start)
+    assert torch.cdist(x[seeds(x, 4, 2)], x).amin(0).max() < 0.2
     assert kmeans(x, 4, rng=rng(2)).inertia < 1.0
 
 
-def test_plus_plus_is_the_same_with_and_without_the_gram_matrix(monkeypatch):
-    x = blobs(150, dtype=torch.float64)
-    whole = plus_plus(x, 30, rng(1))
-    monkeypatch.setattr(module, "TABLE_BYTES", 0)
-    assert torch.equal(plus_plus(x, 30, rng(1)), whole)
-
-
-def test_plus_plus_never_takes_a_row_twice():
+def test_no_row_is_a_seed_twice():
     x = torch.rand(40, 2, generator=rng()) + 1000.0
-    assert len(plus_plus(x, 40, rng(1)).unique(dim=0)) == 40
+    assert len(seeds(x, 40, 1).unique()) == 40
 
 
 @pytest.mark.parametrize(
@@ -164,6 +163,10 @@ def test_a_large_set_starts_from_a_sample_and_is_as_good(monkeypatch):
     assert sizes == [1400, 3000] * 6
     assert sum(sampled) <= 1.01 * sum(plain)
     assert kmeans(x, 20, rng=rng(3)).inertia == sampled[3]
+    sizes.clear()
+    (exact,), _ = batched_kmeans([x], 20, rngs=[rng(3)], exact=True)
+    assert sizes == [3000]
+    assert exact.inertia == plain[3]
 
 
 def test_a_sample_of_few_distinct_points_is_no_start(monkeypatch):

@@ -5,7 +5,7 @@ import torch
 from clouds import rng
 from test_selector import FakeProbe, run, task_rows
 
-from odedm import DAC, ODEDM, DualMemory, Prototypes, Random, Sinkhorn, select
+from odedm import DAC, ODEDM, DualMemory, Prototypes, Random, select
 from odedm.core.errors import UsageError
 from odedm.core.registry import DISTANCES, WITHOUT_CLUSTERS
 from odedm.core.rows import ColumnSpec, MemoryPart, Task
@@ -114,37 +114,38 @@ def test_select_takes_them_and_refuses_divide_and_conquer(choice):
 @pytest.mark.parametrize("name", WITHOUT_CLUSTERS)
 def test_what_needs_clusters_is_refused(name):
     with pytest.raises(UsageError, match="means of clusters"):
-        ODEDM(60, k=2, selection=Prototypes(name, mixup=True))
+        ODEDM.from_flat(capacity=60, k=2, distance=name, mixup=True)
     with pytest.raises(UsageError, match="means of clusters"):
         PrototypeSelector(2, ROW_SELECTORS[name], mixup=True)
     with pytest.raises(UsageError, match="makes none; it must be one of sinkhorn"):
         ODEDM(60, k=2, selection=Prototypes(dac=DAC(distance=name)))
-    with pytest.raises(UsageError, match="of which there are none"):
-        ODEDM(60, k=2, selection=Prototypes(name, dac=DAC(distance=Sinkhorn(epsilon=0.1))))
+    with pytest.raises(UsageError, match="makes none; it must be one of sinkhorn"):
+        ODEDM(60, k=2, selection=Prototypes(name))
+    with pytest.raises(UsageError, match="goes before clusters"):
+        ODEDM.from_flat(capacity=60, k=2, distance=name, epsilon=0.1)
     with pytest.raises(UsageError, match="compares clusters"):
         check_distance(name)
 
 
 @pytest.mark.parametrize("name", WITHOUT_CLUSTERS)
 def test_one_choice_has_one_description(name):
-    first, second = (
-        ODEDM(200, k=6, selection=Prototypes(name, dac=dac)).resolve(FIVE, "reservoir") for dac in ((3, 4), None)
-    )
+    memories = (ODEDM(200, k=6, selection=name), ODEDM.from_flat(capacity=200, k=6, distance=name, dac=None))
+    first, second = (memory.resolve(FIVE, "reservoir") for memory in memories)
     assert first == second
-    assert first.dac is None
+    assert first.flat()["dac"] is None
 
 
 @pytest.mark.parametrize("name", WITHOUT_CLUSTERS)
 @pytest.mark.parametrize("memory", [{}, {"candidates": 6}, {"rows_per_prototype": 2}, {"annotate": "stream"}])
 def test_runs_keep_k_rows_of_each_past_class(name, memory):
-    _, outcome = finish(ODEDM(40, k=2, selection=Prototypes(name), **memory), method="derpp", batch=16)
+    _, outcome = finish(ODEDM(40, k=2, selection=name, **memory), method="derpp", batch=16)
     label = outcome.memory.rows(MemoryPart.LONG)["label"]
     assert label.bincount().tolist() == [2 * memory.get("rows_per_prototype", 1)] * 8
 
 
 @pytest.mark.parametrize("name", WITHOUT_CLUSTERS)
 def test_resumed_exactly(name):
-    check_exact(ODEDM(30, k=2, selection=Prototypes(name)), method="er")
+    check_exact(ODEDM(30, k=2, selection=name), method="er")
 
 
 def test_a_memory_of_ones_own_keeps_random_rows_without_features():

@@ -1,10 +1,10 @@
-"""`odedm paper`: the paper's tables and figures by number, what stands of them, and making one."""
+"""`odedm paper`: the paper's tables and figures by number, what stands of them, and making one, or all in miniature."""
 
 from __future__ import annotations
 
 import dataclasses
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,32 +12,35 @@ import typer
 from rich.table import Table
 
 from odedm.cli import console
-from odedm.cli.board import watched
-from odedm.cli.console import SOME_FAILED, err, out, say, tell
+from odedm.cli.console import SOME_FAILED, out, say, tell
 from odedm.cli.dotted_settings import Given
-from odedm.cli.generated_options import Events, Logs, opt, with_settings
+from odedm.cli.generated_options import Log, opt, with_settings
+from odedm.cli.paper_runs import Packer, PaperRuns, absent_data
 from odedm.cli.study_command import PLACE, runner_from
 from odedm.core.errors import UsageError
 from odedm.core.files import writable_folder, write_text
-from odedm.execute.backend import ExecutionConfig, get_ready
-from odedm.execute.job import RunOptions
-from odedm.execute.time_estimate import parse_time
+from odedm.core.text import counted
+from odedm.execute.backend import ExecutionConfig
+from odedm.execute.durations import format_duration, parse_time
+from odedm.paper import order
 from odedm.paper.items import (
+    CHANGED,
     CITATION,
+    DIAGRAM,
     FOLDER,
     ITEMS,
+    MINI_FOLDER,
     PaperItem,
-    by_signature,
+    PaperProgress,
+    changes_since,
     items_named,
     progress,
-    shipped_runs,
+    progress_in_miniature,
     study_of,
 )
-from odedm.study.merging import read_all
-from odedm.study.reuse import Code
-from odedm.study.run_store import RunStore
-from odedm.study.study import Study
-from odedm.study.study_runner import StudyRunner, deadline
+from odedm.paper.mini import SEEDS
+from odedm.studies.runner import deadline
+from odedm.studies.spec import Study
 from odedm.training.experiment import Experiment
 
 if TYPE_CHECKING:
@@ -45,21 +48,21 @@ if TYPE_CHECKING:
 
 Runs = Mapping[str, "FinishedRun"]
 """Finished runs by their signature."""
+NEXT = "next"
+PACK = "paper.jsonl.gz"
+"""The finished runs of the folder, packed: what is brought home from a machine that was lent."""
 guarded = console.guarded("Finished runs are kept, and the same command goes on from here.")
 
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """What the command line narrows a table or figure to, and how its missing runs are made."""
+    """What the command line narrows tables and figures to, and what is to become of their missing runs."""
 
     data: str | None
     only: tuple[str, ...]
     seeds: int | None
     dry_run: bool
     no_run: bool
-    until: float | None
-    retry: bool
-    listen: tuple[Path | None, Path | None]
 
     def study(self, item: PaperItem) -> Study:
         """Return the item's study, narrowed."""
@@ -74,48 +77,99 @@ def paper(
     given: Given,
     what: Annotated[
         str | None,
-        typer.Argument(metavar="NAME", help="table1 to table12, figure1 to figure5.", show_default="list them all"),
+        typer.Argument(
+            metavar="NAME",
+            help="table1 to table12, figure1 to figure5; next: what is missing, most telling first.",
+            show_default="list them all",
+        ),
     ] = None,
+    mini: Annotated[
+        bool,
+        opt("In miniature, on embedded pictures: one of them, or without a name all, as a page.", "What", "--mini"),
+    ] = False,
     data: Annotated[str | None, opt("One of the table's data sets alone.", "What", default="all of them")] = None,
     only: Annotated[list[str] | None, opt("Only these, e.g. method=er,derpp.", "What", metavar="NAME=VALUE")] = None,
-    seeds: Annotated[int | None, opt("How many.", "What", default="5", min=1, max=10000)] = None,
+    seeds: Annotated[int | None, opt("How many.", "What", default=f"5; in miniature {SEEDS}", min=1, max=10000)] = None,
     dry_run: Annotated[bool, opt("Say what would be run.", "How", "--dry-run")] = False,
     no_run: Annotated[bool, opt("Show what is done on any device, and start nothing.", "How", "--no-run")] = False,
-    budget: Annotated[str | None, opt("Start nothing that ends later, e.g. 30m.", "How", metavar="TIME")] = None,
+    budget: Annotated[
+        str | None, opt("Stop after this time; the same command goes on, e.g. 30m.", "How", metavar="TIME")
+    ] = None,
     retry: Annotated[bool, opt("Run again what failed before.", "How", "--retry")] = False,
     with_results: Annotated[
         list[Path] | None,
         opt("Packed results that count beside those that come with odedm.", "How", metavar="FILE.jsonl.gz"),
     ] = None,
-    out_folder: Annotated[Path, opt("Where all of the paper's runs are.", "How", "--out")] = Path("runs") / FOLDER,
+    out_folder: Annotated[
+        Path | None, opt("Where the runs are.", "How", "--out", default=f"runs/{FOLDER}, runs/{MINI_FOLDER}")
+    ] = None,
     markdown: Annotated[bool, opt("Print what stands as Markdown, with the cells that are worse.", "How")] = False,
     figure: Annotated[
         Path | None, opt("Draw every printed number against ours.", "How", "--figure", metavar="OUT.png")
     ] = None,
-    events: Events = None,
-    tensorboard: Logs = None,
+    log: Log = None,
 ) -> None:
     """Show a table or figure of the paper with our numbers beside, making what is missing; or list all of them."""
-    runner = runner_from(given, out_folder, reuse="any")
-    seconds = None if budget is None else deadline(parse_time(budget))
-    request = Request(data, tuple(only or ()), seeds, dry_run, no_run, seconds, retry, (events, tensorboard))
-    if what is None:
-        if data or only or seeds or budget:
-            raise UsageError("--data, --only, --seeds and --budget are for one table or figure; name it before them.")
-        _overview(_finished(runner.store, with_results), out_folder, markdown=markdown, figure=figure)
+    folder = out_folder or Path("runs") / (MINI_FOLDER if mini else FOLDER)
+    until = None if budget is None else deadline(parse_time(budget))
+    runner = runner_from(given, folder, reuse="any")
+    runs = PaperRuns(runner, tuple(with_results or ()), until, retry, tuple(log or ()), mini)
+    if mini and with_results:
+        raise UsageError("--with-results holds runs of the paper's size, and --mini makes small ones. Leave one out.")
+    if (markdown or figure is not None) and (what is not None or mini):
+        raise UsageError("--markdown and --figure are for all tables and figures; leave the name and --mini out.")
+    if what == NEXT:
+        if mini or data or only or seeds or no_run:
+            raise UsageError(
+                "`odedm paper next` has an order of its own: leave --mini, --data, --only, --seeds and --no-run out."
+            )
+        if _next(runs, dry_run=dry_run):
+            raise typer.Exit(SOME_FAILED)
         return
-    if markdown or figure is not None:
-        raise UsageError("--markdown and --figure are for all tables and figures; leave the name out.")
-    failed = False
-    for item in items_named(what):
-        failed |= _make(item, request, runner, with_results)
-    if failed:
+    seeds = SEEDS if mini and seeds is None else seeds
+    request = Request(data, tuple(only or ()), seeds, dry_run, no_run)
+    if what is None and not mini:
+        if data or only or seeds or budget or dry_run or no_run or retry:
+            raise UsageError(
+                "--data, --only, --seeds, --budget, --dry-run, --no-run and --retry are for one table or figure, or "
+                "for --mini; name it before them."
+            )
+        _overview(runs.finished(), folder, markdown=markdown, figure=figure)
+    elif _make(items_named(what) if what else _all_items(data), request, runs):
         raise typer.Exit(SOME_FAILED)
 
 
-def _finished(store: RunStore, with_results: Sequence[Path] | None) -> Runs:
-    """Return all runs of the paper's that are here, whatever device made them."""
-    return by_signature([*shipped_runs(), *read_all(with_results or []).values(), *store.runs_done().values()])
+def _next(runs: PaperRuns, *, dry_run: bool) -> bool:
+    """Work off what is missing, most telling first, and pack each run when it is done; return whether runs failed."""
+    finished = runs.finished()
+    states = {step: step.progress(finished) for step in order.STEPS}
+    missing = {f"{plan.slug()} {plan.seed}": plan for state in states.values() for plan in state.missing}
+    absent = absent_data([plan.data for plan in missing.values()])
+    plans = [plan for plan in missing.values() if plan.data not in absent]
+    if dry_run:
+        for step, state in states.items():
+            tell(f"{f'{len(state.done)}/{state.runs}':>8}  {step.about}")
+    if absent:
+        tell(f"Not here: {', '.join(absent)} (odedm data list says how to get it).")
+    if dry_run or not plans:
+        tell(f"{len(missing)} runs are missing" + (f", {len(plans)} of them on data that is here." if missing else "."))
+        return False
+    grids = tuple(grid for step in states for grid in step.study().grids)
+    study = Study(FOLDER, grids, about="What is missing of the paper, most telling first")
+    pack = runs.runner.store.folder / PACK
+    failed = runs.make(plans, study, [Packer(pack, runs.made())])
+    if pack.exists():
+        tell(f"{len(runs.made())} finished runs are packed: {pack}. Elsewhere they count by --with-results.")
+    return failed
+
+
+def _all_items(data: str | None) -> list[PaperItem]:
+    """Return all tables and figures, or those that are on a data set."""
+    items = [item for item in ITEMS.values() if data is None or not item.study or data in item.data]
+    if not any(item.study for item in items):
+        choices = dict.fromkeys(name for item in ITEMS.values() for name in item.data)
+        raise UsageError(f"The paper has no table on '{data}'; it has some on {', '.join(choices)}.")
+    return items
 
 
 def _overview(finished: Runs, folder: Path, *, markdown: bool, figure: Path | None) -> None:
@@ -152,88 +206,116 @@ def _list(finished: Runs, folder: Path) -> None:
         counts = counted(cells)
         numbers = [str(counts[name]) if counts.get(name) else "" for name in verdicts]
         printed = str(len(cells)) if cells else ""
-        view.add_row(item.number, item.title, f"{len(state.done)}/{state.runs}", *numbers, printed)
+        older = CHANGED if changes_since(state.done) else ""
+        view.add_row(item.number, item.title, f"{len(state.done)}/{state.runs}{older}", *numbers, printed)
     out.print(view)
+    _tell_changes(finished.values())
     tell("Runs done; of the printed numbers: = reproduced, + better, − worse, ~ not")
     tell("comparable, ? too few seeds. Our runs come with odedm; so do those count that")
     tell(f"are in '{folder}' (--out) or packed (--with-results). One: odedm paper table5.")
 
 
-def _make(item: PaperItem, request: Request, runner: StudyRunner, with_results: Sequence[Path] | None) -> bool:
-    """Make what of an item is missing, where its data is here, and show it; return whether runs failed."""
-    if not item.study:
-        _show_without_study(item)
-        return False
-    study = request.study(item)
-    state = progress(item, _finished(runner.store, with_results), study)
+def _tell_changes(runs: Iterable[FinishedRun]) -> None:
+    """Say which algorithms have changed since runs were made."""
+    for about, number in changes_since(runs).items():
+        for line in textwrap.wrap(f"{CHANGED} {number} runs are older than a change of their algorithm: {about}.", 80):
+            tell(line)
+
+
+def _make(items: Sequence[PaperItem], request: Request, runs: PaperRuns) -> bool:
+    """Make what is missing of tables and figures, where its data is here, and show them; return whether runs failed."""
+    studies = _studies(items, request)
+    items = [item for item in items if item.name in studies or not item.study]
+    states = _states(items, studies, runs)
+    missing = {f"{plan.slug()} {plan.seed}": plan for state in states.values() for plan in state.missing}
     if request.dry_run:
-        tell(f"{item.number} in '{runner.store.folder}': {item.title}")
-        tell(f"Runs:          {state.runs}")
-        tell(f"Done:          {len(state.done)}")
-        tell(f"To do:         {len(state.missing)}")
+        for item in items:
+            _say_plan(item, states.get(item.name), runs)
         return False
-    absent = _absent([plan.data for plan in state.missing])
-    plans = [] if request.no_run else [plan for plan in state.missing if plan.data not in absent]
-    failed = bool(plans) and _run(plans, study, runner, request)
-    if "dac_timing" in item.figures and not request.no_run and not _absent(["cifar10"]):
-        _time_dac(runner, request.until)
+    absent = absent_data([plan.data for plan in missing.values()])
+    plans = [] if request.no_run else [plan for plan in missing.values() if plan.data not in absent]
+    timed = any("dac_timing" in item.figures for item in items) and not request.no_run
+    failed = False
     if plans:
-        state = progress(item, _finished(runner.store, with_results), study)
-    _show(item, [request.data] if request.data else item.data, state.done, runner.store, study)
-    if state.missing:
-        data = f"; not here: {', '.join(absent)} (odedm data list says how to get it)" if absent else ""
-        tell(f"{len(state.missing)} of {state.runs} runs are missing{data}.")
+        about = items[0] if len(items) == 1 else None
+        study = dataclasses.replace(next(iter(studies.values())), about=about.title if about else "All in miniature")
+        failed = runs.make(plans, study)
+        states = _states(items, studies, runs)
+    if timed and (runs.mini or not absent_data(["cifar10"])):
+        runs.time_dac()
+    if runs.mini:
+        _show_in_miniature(items, states, studies, runs)
+        return failed
+    for item in items:
+        if item.name not in states:
+            _show_without_study(item)
+            continue
+        state = states[item.name]
+        _show(item, [request.data] if request.data else item.data, state.done, runs, studies[item.name])
+        if state.missing:
+            names = [name for name in absent if name in item.data]
+            data = f"; not here: {', '.join(names)} (odedm data list says how to get it)" if names else ""
+            tell(f"{len(state.missing)} of {state.runs} runs are missing{data}.")
     return failed
 
 
-def _absent(names: Sequence[str]) -> list[str]:
-    """Return the data sets that are not here."""
-    from odedm.data.opening import load_dataset
-
-    absent = []
-    for name in dict.fromkeys(names):
-        try:
-            load_dataset(name)
-        except UsageError:
-            absent.append(name)
-    return absent
-
-
-def _run(plans: Sequence[Experiment], study: Study, runner: StudyRunner, request: Request) -> bool:
-    """Make runs of the paper's study, each once; return whether any failed."""
-    store = runner.store
-    get_ready(len(plans), runner.execution)
-    planned = runner.jobs(plans, RunOptions(observation=study.observation))
-    store.check(study)
-    writable_folder(store.folder)
-    with store.lock():
-        store.init(study)
-        jobs = store.status(planned.jobs, reuse=runner.reuse, code=Code.here()).to_start(retry=request.retry)
-        say(f"{study.about}: {len(plans)} runs are missing, {len(jobs)} to start. Folder: {store.folder}")
-        with watched(len(jobs), 0, request.listen) as (_, observers):
-            summary = runner.run(jobs, planned, observers, until=request.until)
-        status = store.status(planned.jobs, reuse=runner.reuse, code=Code.here())
-    if summary.left:
-        say(f"The budget is spent: {len(summary.left)} left. The same command goes on.")
-    if status.failed:
-        hint = "" if request.retry else " Run them again with --retry."
-        first = next(iter(status.failed.values()))
-        say(f"{len(status.failed)} runs failed; failures.jsonl says which.{hint} The first: {first}")
-    return bool(status.failed)
+def _studies(items: Sequence[PaperItem], request: Request) -> dict[str, Study]:
+    """Return the narrowed studies; of several items those that --only leaves no run are left out."""
+    studies: dict[str, Study] = {}
+    faults: list[UsageError] = []
+    for item in items:
+        if item.study:
+            study = request.study(item)
+            try:
+                study.experiments()
+                studies[item.name] = study
+            except UsageError as fault:
+                faults.append(fault)
+    if faults and not studies:
+        raise faults[0]
+    return studies
 
 
-def _time_dac(runner: StudyRunner, until: float | None) -> None:
-    from odedm.paper.dac_timing import PAPER, measure
+def _states(items: Sequence[PaperItem], studies: Mapping[str, Study], runs: PaperRuns) -> dict[str, PaperProgress]:
+    """Return what is done of each item that has a study."""
+    finished = runs.finished()
+    known = progress_in_miniature if runs.mini else progress
+    return {item.name: known(item, finished, studies[item.name]) for item in items if item.name in studies}
 
-    with err.status("Timing divide-and-conquer") as line:
-        measure(
-            PAPER,
-            runner.store.folder,
-            device="auto" if runner.execution.is_remote else runner.device,
-            threads=runner.threads,
-            until=until,
-            report=lambda left: line.update(f"Timing divide-and-conquer: {left} left"),
-        )
+
+def _say_plan(item: PaperItem, state: PaperProgress | None, runs: PaperRuns) -> None:
+    if state is None:
+        _show_without_study(item)
+        return
+    tell(f"{item.number} in '{runs.runner.store.folder}': {item.title}")
+    tell(f"Runs:          {state.runs}")
+    tell(f"Done:          {len(state.done)}")
+    tell(f"To do:         {len(state.missing)}")
+
+
+def _show_in_miniature(
+    items: Sequence[PaperItem], states: Mapping[str, PaperProgress], studies: Mapping[str, Study], runs: PaperRuns
+) -> None:
+    """Write the page of tables and figures as the paper has them, with the numbers of small runs."""
+    from odedm.paper.paper_page import save_paper_page, section
+    from odedm.paper.printed_tables import beside
+
+    folder = runs.runner.store.folder
+    runs.begin(next(iter(studies.values()), study_of(ITEMS["table1"])))
+    sections = []
+    for item in items:
+        state = states.get(item.name, PaperProgress((), ()))
+        cells = beside(item.tables, item.data, (), state.stands_for) if item.tables else []
+        pictures = _figures(item, state.done, folder / item.name, runs)
+        note = f"{len(state.missing)} of {state.runs} runs are missing." if state.missing else ""
+        sections.append(section(item, cells, [path for path in pictures if path.suffix == ".svg"], note))
+    done = {id(run): run for state in states.values() for run in state.done}
+    seconds = sum(run.seconds for run in done.values())
+    seeds = len({run.seed for run in done.values()})
+    facts = [counted(len(done), "run"), counted(seeds, "seed"), f"{format_duration(seconds)} of training"]
+    name = items[0].name if len(items) == 1 else "paper"
+    page = save_paper_page(sections, folder / f"{name}.html", facts)
+    tell(f"{len(done)} small runs are done: {page}")
 
 
 def _show_without_study(item: PaperItem) -> None:
@@ -245,42 +327,47 @@ def _show_without_study(item: PaperItem) -> None:
         tell(f"{item.number}, {item.title}: {item.source}.")
 
 
-def _show(item: PaperItem, data: Sequence[str], done: Sequence[FinishedRun], store: RunStore, study: Study) -> None:
+def _show(item: PaperItem, data: Sequence[str], done: Sequence[FinishedRun], runs: PaperRuns, study: Study) -> None:
     """Show the table as printed with our numbers, or the figure, here and in a folder of its own."""
-    from odedm.paper.printed_tables import LEGEND, beside, finding, to_csv, to_latex, to_rich
+    from odedm.paper.printed_tables import LEGEND, accuracies, beside, finding, to_csv, to_latex, to_rich
 
-    store.check(study)
-    store.init(study)  # the folder is a study's from now on
-    place = writable_folder(store.folder / item.name)
+    runs.begin(study)
+    place = writable_folder(runs.runner.store.folder / item.name)
     if item.tables:
         cells = beside(item.tables, data, done)
         for view in to_rich(cells):
             out.print(view)
         tell(f"{item.number}: {finding(cells)} ({LEGEND}).")
+        _tell_changes(done)
         if item.note:
             tell(f"{item.note}.")
         write_text(place / f"{item.name}.csv", to_csv(cells))
         write_text(place / f"{item.name}.tex", to_latex(cells))
         say(f"The table: {place / item.name}.csv and .tex")
     if item.figures:
-        _show_figures(item, done, place)
+        tell(f"{item.number}, {item.title}: {accuracies(done)}.")
+        for path in _figures(item, done, place, runs):
+            if path.suffix == ".png":
+                say(f"The figure: {path}")
 
 
-def _show_figures(item: PaperItem, done: Sequence[FinishedRun], place: Path) -> None:
-    from odedm.paper.dac_timing import PAPER, latest, load
+def _figures(item: PaperItem, done: Sequence[FinishedRun], place: Path, runs: PaperRuns) -> list[Path]:
+    """Draw an item's figures into its folder, and say what was timed for them."""
+    if item.name == "figure1":
+        return [DIAGRAM]
+    if not item.figures:
+        return []
+    from odedm.paper.dac_timing import MINI, PAPER, latest, load
     from odedm.paper.figures import dac_timing_sentences, paper_figures
-    from odedm.paper.printed_tables import accuracies
     from odedm.report.figures.all_figures import save_figures
     from odedm.report.summary import Table as Summary
     from odedm.report.summary import summarise
 
-    timings = latest(load(place.parent), PAPER) if "dac_timing" in item.figures else []
+    plan = MINI if runs.mini else PAPER
+    timings = latest(load(place.parent), plan) if "dac_timing" in item.figures else []
     written = save_figures(paper_figures(item.figures, summarise(done) if done else Summary(()), timings), place)
-    tell(f"{item.number}, {item.title}: {accuracies(done)}.")
     for sentence in dac_timing_sentences(timings):
         tell(sentence)
-    for path in written:
-        if path.suffix == ".png":
-            say(f"The figure: {path}")
     if not written:
-        say("There is nothing to draw yet.")
+        say(f"{item.number}: there is nothing to draw yet.")
+    return written

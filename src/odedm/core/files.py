@@ -151,11 +151,11 @@ def write_for_user(what: str, path: Path, write: Callable[[Path], object]) -> Pa
         path.parent.mkdir(parents=True, exist_ok=True)
         remove_stale(path.resolve(), older_than=ABANDONED)
         write(path)
-    except OSError as error:
+    except (OSError, InfrastructureError) as error:
+        cause = error.__cause__ or error
+        reason = getattr(cause, "strerror", None) or cause
         raise error_for(
-            error,
-            f"Cannot write the {what} to '{path}': {error.strerror or error}. Give a path in a folder you may write "
-            "to.",
+            error, f"Cannot write the {what} to '{path}': {reason}. Give a path in a folder you may write to."
         ) from error
     return path
 

@@ -122,6 +122,8 @@ RETRIEVALS = {
 
 DATASETS = {
     "fashion-mini": Entry("data.builtin:fashion_mini", "Fashion-MNIST subset, 300 + 100 a class, 28×28 (embedded)."),
+    "fashion-mini-20": Entry("data.builtin:fashion_mini_20", "The same upright and lying, 20 classes in 10 tasks."),
+    "fashion-mini-40": Entry("data.builtin:fashion_mini_40", "The same in four turns, 40 classes in 10 tasks."),
     "digits": Entry("data.builtin:digits", "scikit-learn's 8×8 digits, 10 classes (extra `digits`)."),
     "blobs": Entry("stream.synthetic:blobs", "Gaussian blobs in 16 dimensions, 10 classes (synthetic)."),
     "shapes": Entry("stream.synthetic:shapes", "Noisy 12×12 colour patterns, 6 classes (synthetic)."),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import torch
@@ -70,8 +70,12 @@ class RowSchema:
 
     def read_inputs(self, x: Any, what: str = "x") -> Tensor:
         """Return inputs [n, ...] of this schema, or refuse them in a sentence."""
-        rows, first = _as_inputs(as_array(x, what), what), self.columns[0]
-        names = _feature_names(x)
+        first = self.columns[0]
+        if _is_stored_form(x, first):  # what a stream mostly brings takes no longer than a copy
+            rows = x.detach().clone()
+            _check_finite(rows, what)
+            return rows
+        rows, names = _as_inputs(as_array(x, what), what), _feature_names(x)
         if names is not None or rows.dtype is not first.dtype or rows.shape[1:] != first.shape:
             self.check_inputs(RowSchema((_column("image", rows),), names), what)
         return rows
@@ -231,6 +235,13 @@ def _has_channels_last(first: int, second: int, third: int) -> bool:
     """
     square_as_channels_first = second == third and first != second
     return third in CHANNELS and first not in CHANNELS and not square_as_channels_first
+
+
+def _is_stored_form(x: Any, column: ColumnSpec) -> TypeGuard[Tensor]:
+    """Return whether something is a tensor of rows just as a column has them."""
+    if type(x) is not Tensor or x.dtype is not column.dtype or x.shape[1:] != column.shape or not x.shape[0]:
+        return False
+    return x.is_cpu and x.is_contiguous() and not (len(column.shape) == 3 and _has_channels_last(*column.shape))
 
 
 def _column(name: str, values: Tensor) -> ColumnSpec:

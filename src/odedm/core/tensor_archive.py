@@ -85,15 +85,10 @@ def refuse_others(head: Any, schema: str) -> None:
         raise InvalidFileError(f"it is {READERS[family]}")
 
 
-def check_there(path: Path, writer: str) -> None:
-    """Refuse a path where nothing is; `writer` is what writes such files."""
-    if not os.path.lexists(path):
-        raise UsageError(f"There is no file '{path}'. Give one that {writer} has written.")
-
-
 def read_archive(path: Path, schema: str, what: str, writer: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Return the head and the tensors of an archive; `what` it should be and its `writer` are for messages."""
-    check_there(path, writer)
+    if not os.path.lexists(path):
+        raise UsageError(f"There is no file '{path}'. Give one that {writer} has written.")
     try:
         check_file(path)
         with safe_open(path, "pt") as file:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import bz2
 import errno
 import gzip
-import io
 import lzma
 import re
 import shutil
@@ -19,16 +18,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from odedm.core.errors import UsageError
 
 CHUNK = 1 << 20
 HEADER_BYTES = 256 << 10
 """No honest header of one tar member, names and attributes included, is longer."""
-DIRECTORY_BYTES = 64 << 20
-"""Nor a zip's list of members; in memory it is ten times as large."""
-XZ_MEMORY = 256 << 20
 DEPTH, NAME_LETTERS = 32, 1024
 DAMAGE = (None, errno.EINVAL, errno.EILSEQ, errno.ENAMETOOLONG)
 """Errors that the archive is to blame for: it leads to places before its start, or has names that no disk takes."""
@@ -156,27 +152,7 @@ class _Target:
             )
 
 
-class _Xz(io.RawIOBase):
-    """A file packed by xz, read within bounded memory: `lzma.open` gives it as much as the file asks for."""
-
-    def __init__(self, path: Path) -> None:
-        self._file, self._xz = path.open("rb"), lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=XZ_MEMORY)
-
-    def read(self, size: int = -1) -> bytes:
-        while not self._xz.eof:
-            packed = self._file.read(CHUNK) if self._xz.needs_input else b""
-            if self._xz.needs_input and not packed:
-                raise EOFError("Compressed file ended before the end-of-stream marker was reached")
-            if content := self._xz.decompress(packed, size):
-                return content
-        return b""
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
-
-
-def _open_tar(archive: Path, start: bytes) -> IO[bytes] | io.IOBase | None:
+def _open_tar(archive: Path, start: bytes) -> Any:
     """Return the content of a tar that starts so, unpacked; None for what is none."""
     if start[257:262] == b"ustar":
         return archive.open("rb")
@@ -184,13 +160,13 @@ def _open_tar(archive: Path, start: bytes) -> IO[bytes] | io.IOBase | None:
         return gzip.open(archive)
     if start.startswith(b"BZh"):
         return bz2.open(archive)
-    return _Xz(archive) if start.startswith(b"\xfd7zXZ\0") else None
+    return lzma.open(archive) if start.startswith(b"\xfd7zXZ\0") else None
 
 
 class _Metered:
     """A stream that gives no more than `allowed` bytes, and tells how many it has given in all."""
 
-    def __init__(self, file: IO[bytes] | io.IOBase, tell_total: Callable[[int], None]) -> None:
+    def __init__(self, file: Any, tell_total: Callable[[int], None]) -> None:
         self._file, self._tell_total = file, tell_total
         self._total = 0
         self.allowed = 0
@@ -205,7 +181,7 @@ class _Metered:
         return content
 
 
-def _unpack_tar(target: _Target, file: IO[bytes] | io.IOBase) -> None:
+def _unpack_tar(target: _Target, file: Any) -> None:
     last_block: bytes | bytearray = b""
 
     class Header(tarfile.TarInfo):
@@ -237,17 +213,8 @@ def _unpack_tar(target: _Target, file: IO[bytes] | io.IOBase) -> None:
         pass
 
 
-class _ZipFile(io.FileIO):
-    """A file that refuses to give a list of members beyond reason, which zipfile reads in one piece."""
-
-    def read(self, size: int | None = -1) -> bytes:
-        if size is not None and size > DIRECTORY_BYTES:
-            raise UsageError(f"The archive's list of members has {size} bytes; at most {DIRECTORY_BYTES} are read.")
-        return super().read(size) or b""
-
-
 def _unpack_zip(target: _Target) -> None:
-    with _ZipFile(target.archive) as file, zipfile.ZipFile(file) as packed:
+    with zipfile.ZipFile(target.archive) as packed:
         target.check_total(sum(member.file_size for member in packed.infolist()))
         for member in packed.infolist():
             name = member.orig_filename

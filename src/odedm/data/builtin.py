@@ -1,4 +1,4 @@
-"""Loads data sets that need no download: an embedded part of Fashion-MNIST, and scikit-learn's digits."""
+"""Loads data sets that need no download: embedded pictures of Fashion-MNIST, also turned, and scikit-learn's digits."""
 
 from __future__ import annotations
 
@@ -26,6 +26,34 @@ def fashion_mini() -> Dataset:
     image, label, test_image, test_label = parts
     transform = standardise(image, pad=2, flip=True)
     return Dataset("fashion-mini", image, label, test_image, test_label, FASHION, transform, tasks=5)
+
+
+def fashion_mini_20() -> Dataset:
+    """Return fashion-mini with 20 classes: half of each class upright, the other half lying."""
+    return _turned("fashion-mini-20", turns=2)
+
+
+def fashion_mini_40() -> Dataset:
+    """Return fashion-mini with 40 classes: a quarter of each class in each of four turns."""
+    return _turned("fashion-mini-40", turns=4)
+
+
+def _turned(name: str, *, turns: int) -> Dataset:
+    """Return fashion-mini whose class c becomes `turns` classes: row i is given i % turns quarter turns."""
+    data = fashion_mini()
+    parts = []
+    for image, label in ((data.image, data.label), (data.test_image, data.test_label)):
+        turn = torch.zeros_like(label)
+        for cls in range(data.classes):
+            rows = (label == cls).nonzero().flatten()
+            turn[rows] = torch.arange(len(rows)) % turns
+        turned = torch.stack([torch.rot90(row, int(times), (1, 2)) for row, times in zip(image, turn, strict=True)])
+        parts += [turned, label * turns + turn]
+    image, label, test_image, test_label = parts
+    names = tuple(f"{title}, {90 * times}°" for title in FASHION for times in range(turns))
+    # a mirror image of a turned coat is a coat with the opposite turn
+    transform = standardise(image, pad=2, flip=False)
+    return Dataset(name, image, label, test_image, test_label, names, transform, tasks=10)
 
 
 def digits() -> Dataset:

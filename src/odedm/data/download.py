@@ -54,7 +54,7 @@ def download(url: str, target: Path, known: Sequence[Archive], on_progress: OnPr
                     raise UsageError(f"'{url}' cannot be had: {describe_error(error)}. {manual}") from error
             time.sleep(min(2.0**attempt, 8.0) * RETRY_PAUSE)
         if not _is_known(part, known):
-            present = f"{part.stat().st_size} bytes, md5 {_digest(part, 'md5')}, sha256 {_digest(part, 'sha256')}"
+            present = f"{part.stat().st_size} bytes, {', '.join(digest(part, name) for name in ('md5', 'sha256'))}"
             raise UsageError(f"What came from '{url}' is not the known file ({present}); it was removed. {manual}")
         os.replace(part, target)
     finally:
@@ -87,14 +87,15 @@ def _fetch(url: str, part: Path, known: Sequence[Archive], on_progress: OnProgre
 
 def _is_known(path: Path, known: Sequence[Archive]) -> bool:
     """Return whether a file is one of those that are known; any file is, where none is."""
-    for archive in known:
-        if archive.size in (None, path.stat().st_size):
-            algorithm, expected = ("sha256", archive.sha256) if archive.sha256 else ("md5", archive.md5)
-            if expected is None or _digest(path, algorithm) == expected:
-                return True
-    return not known
+    size = path.stat().st_size
+    return not known or any(
+        archive.size in (None, size) and digest(path, archive.digest.partition(":")[0]) == archive.digest
+        for archive in known
+    )
 
 
-def _digest(path: Path, algorithm: str) -> str:
+def digest(path: Path, algorithm: str) -> str:
+    """Return the digest of a file as "algorithm:hexadecimal digits"."""
     with path.open("rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.new(algorithm, usedforsecurity=False)).hexdigest()
+        done = hashlib.file_digest(file, lambda: hashlib.new(algorithm, usedforsecurity=False))
+    return f"{algorithm}:{done.hexdigest()}"

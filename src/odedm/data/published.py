@@ -10,18 +10,17 @@ Channels = tuple[float, float, float]
 
 @dataclass(frozen=True)
 class Archive:
-    """One official file; `size` in bytes, `md5` and `sha256` where they are known for certain."""
+    """One official file; `size` in bytes where it is known, `digest` as in "sha256:12ab…"."""
 
     url: str
-    size: int | None = None
-    md5: str | None = None
-    sha256: str | None = None
+    size: int | None
+    digest: str
 
     @property
     def file(self) -> str:
         """Return the file's name.
 
-        >>> Archive("https://example.org/a/b.tar").file
+        >>> Archive("https://example.org/a/b.tar", None, "md5:0").file
         'b.tar'
         """
         return self.url.rpartition("/")[2]
@@ -63,24 +62,30 @@ CIFAR100_NAMES = (
 OTHER_NAMES = {"plane": "airplane", "aeroplane": "airplane", "car": "automobile"}
 """What folders of CIFAR-10 are also called."""
 
-SIZE_AND_MD5 = {
-    "cifar-10-binary.tar.gz": (170_052_171, "c32a1d4ab5d03f1284b67883e8d87530"),
-    "cifar-10-python.tar.gz": (170_498_071, "c58f30108f718f92721af3b95e74349a"),
-    "cifar-100-binary.tar.gz": (168_513_733, "03b5dce01913d631647c71ecec9e9cb8"),
-    "cifar-100-python.tar.gz": (169_001_437, "eb9058c3a382ffc7106e4002c42a8d85"),
-    "tiny-imagenet-200.zip": (248_100_043, "90528d7ca1a48142e341f4ef8d21d0de"),
-    "imagenet-r.tar": (None, "a61312130a589d0ca1a8fca1f2bd3337"),
-}
-SHA256 = {
-    "cifar-10-binary.tar.gz": "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
-    "cifar-10-python.tar.gz": "6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce",
-    "cifar-100-binary.tar.gz": "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
-    "cifar-100-python.tar.gz": "85cd44d02ba6437773c5bbd22e183051d648de2e7d6b014e1ef29b855ba677a7",
+SIZE_AND_DIGEST = {
+    "cifar-10-binary.tar.gz": (
+        170_052_171,
+        "sha256:c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
+    ),
+    "cifar-10-python.tar.gz": (
+        170_498_071,
+        "sha256:6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce",
+    ),
+    "cifar-100-binary.tar.gz": (
+        168_513_733,
+        "sha256:58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
+    ),
+    "cifar-100-python.tar.gz": (
+        169_001_437,
+        "sha256:85cd44d02ba6437773c5bbd22e183051d648de2e7d6b014e1ef29b855ba677a7",
+    ),
+    "tiny-imagenet-200.zip": (248_100_043, "md5:90528d7ca1a48142e341f4ef8d21d0de"),
+    "imagenet-r.tar": (None, "md5:a61312130a589d0ca1a8fca1f2bd3337"),
 }
 
 
 def _archives(place: str, *files: str) -> tuple[Archive, ...]:
-    return tuple(Archive(place + file, *SIZE_AND_MD5[file], SHA256.get(file)) for file in files)
+    return tuple(Archive(place + file, *SIZE_AND_DIGEST[file]) for file in files)
 
 
 def _cifar(classes: int, tasks: int, mean: Channels, deviation: Channels, names: tuple[str, ...]) -> PublishedDataset:

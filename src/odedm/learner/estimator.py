@@ -6,7 +6,7 @@ import inspect
 from typing import Any, Self
 
 from odedm.core.errors import UsageError, short_repr, unknown_name_error
-from odedm.methods.option_hint import check_no_option
+from odedm.methods.hyperparameters import check_no_option
 
 AT_ANY_TIME = ("patience", "every", "trigger", "batch", "threads")
 """Parameters that may change while a stream is under way."""
@@ -69,13 +69,8 @@ class Estimator:
                     f"{name} cannot change after rows were learned; {', '.join(AT_ANY_TIME)} can. Make a new learner, "
                     "or sklearn.base.clone this one."
                 )
-        before = self.get_params()
+        type(self)(**{**self.get_params(), **given})  # refuses what cannot be
         vars(self).update(given)
-        try:
-            type(self)(**self.get_params())  # refuses what cannot be
-        except BaseException:
-            vars(self).update(before)
-            raise
         return self
 
     def __repr__(self) -> str:

@@ -68,7 +68,9 @@ class Fitted:
         self.join(self.labels)
 
     def join(self, labels: LabelEncoder) -> None:
-        """Take labels with more classes, of which no row has come."""
+        """Take labels with more classes, of which no row has come, and give them outputs."""
+        if self.engine.classes < len(labels.classes):
+            self.engine.grow(len(labels.classes))
         joining = len(labels.classes) - len(self.new_rows)
         self.labels = labels
         self.last_seen = np.concatenate([self.last_seen, np.full(joining, -1)])

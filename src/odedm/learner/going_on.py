@@ -63,7 +63,7 @@ def go_on(kept: KeptModel, when: Mapping[str, Any]) -> Learner:
         **when,
     )
     with learner._numerics(None):
-        fitted = learner._join(kept.schema, kept.labels.kind, list(kept.labels.classes))
+        fitted = learner._built(kept.schema, kept.labels)
     try:
         _fill(fitted.engine, kept)
     except InvalidFileError as error:
@@ -83,8 +83,8 @@ def _fill(engine: OnlineEngine, kept: KeptModel) -> None:
     """Put in what the method holds, its network among it, and the memory's rows."""
     ModelState.put_back(engine.method, ModelState.of(kept.probe.method))
     engine.method.net.train()
-    if engine.method.class_shift is not None:
-        engine.method.class_shift.rest()
+    if engine.method.logit_adjustment is not None:
+        engine.method.logit_adjustment.forget_recency()
     buffer, amount = engine.memory.buffer, len(kept.rows["label"])
     room = buffer.capacity - amount
     if room < 0:

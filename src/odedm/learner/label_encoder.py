@@ -58,6 +58,11 @@ class LabelEncoder:
                 f"{short_repr(values[0])}. Convert them first."
             )
 
+    def knows(self, kind: str, values: list[Any]) -> bool:
+        """Return whether all of these labels have come; refuse those of another kind than the first ones."""
+        self.check_kind(kind, values)
+        return all(map(self.numbers.__contains__, values))
+
     def joined(self, kind: str, values: Iterable[Any]) -> LabelEncoder:
         """Return the same with the labels that are new behind the others."""
         return LabelEncoder(kind, tuple(dict.fromkeys([*self.classes, *values])))

@@ -133,18 +133,7 @@ class Learner(FittedLearner):
         """
         with self._turns.writing():
             self._check_sound()
-            self._check_pace()
-            fitted = self._fitted
-            schema, rows = RowSchema.of_inputs(x) if fitted is None else (fitted.schema, fitted.schema.read_inputs(x))
-            kind, values = read_labels(y, len(rows))
-            announced = [] if classes is None else _announced(classes, kind)
-            with self._numerics(fitted):
-                fitted = self._join(schema, kind, [*announced, *values])
-            with self._numerics(fitted):  # entered anew: only now is the precision of the first rows known
-                numbers, batch = fitted.labels.transform(values), int(self.batch)  # torch takes no number of numpy's
-                for start in range(0, len(values), batch):
-                    part = slice(start, start + batch)
-                    self._learn(fitted, rows[part] if len(values) > batch else rows, numbers[part])
+            self._teach(self._fitted, x, y, classes)
         self._give_warnings()
         return self
 
@@ -159,41 +148,46 @@ class Learner(FittedLearner):
             The learner.
         """
         with self._turns.writing():
-            LearnerConfig.of(self.get_params())
-            _, rows = RowSchema.of_inputs(x)  # what is refused changes nothing
-            read_labels(y, len(rows))
-            with self._turns.locked():
-                self._forget()
-            return self.partial_fit(x, y)
+            self._teach(None, x, y)
+            self._turns.torn = False
+        self._give_warnings()
+        return self
 
-    def _join(self, schema: RowSchema, kind: str, values: list[Any]) -> Fitted:
-        """Give outputs to labels that are new; the first rows build everything."""
-        fitted = self._fitted
+    def _teach(self, fitted: Fitted | None, x: Any, y: Any, classes: Iterable[Any] | None = None) -> None:
+        """Let rows be learned on top of what there is, or from the start."""
+        self._check_pace()
+        schema, rows = RowSchema.of_inputs(x) if fitted is None else (fitted.schema, fitted.schema.read_inputs(x))
+        kind, values = read_labels(y, len(rows))
+        announced = [] if classes is None else _announced(classes, kind)
         if fitted is None:
-            labels = LabelEncoder().joined(kind, values)
-            engine = OnlineEngine(LearnerConfig.of(self.get_params()), schema, len(labels.classes))
-            if engine.classes < len(labels.classes):
-                check_growth(engine.method.net)
-                engine.grow(len(labels.classes))
-            return Fitted(engine, schema, labels)
-        fitted.labels.check_kind(kind, values)
-        if all(map(fitted.labels.numbers.__contains__, values)):
-            return fitted
-        labels = fitted.labels.joined(kind, values)
-        grows = fitted.engine.classes < len(labels.classes)
-        if grows:
+            with self._numerics(None):
+                fitted = self._built(schema, LabelEncoder().joined(kind, [*announced, *values]))
+        labels = fitted.labels
+        if not labels.knows(kind, [*announced, *values]):
+            labels = labels.joined(kind, [*announced, *values])
+        if fitted.engine.classes < len(labels.classes):
             check_growth(fitted.engine.method.net)  # refuses before anything has changed
-        with self._turns.locked(), Changing(self):
-            if grows:
-                fitted.engine.grow(len(labels.classes))
-            fitted.join(labels)
-        return fitted
+        with self._numerics(fitted):  # only now is the precision of the first rows known
+            numbers, batch = labels.transform(values), int(self.batch)  # torch takes no number of numpy's
+            for start in range(0, len(values), batch):
+                part = slice(start, start + batch)
+                self._learn(fitted, labels, rows[part] if len(values) > batch else rows, numbers[part])
 
-    def _learn(self, fitted: Fitted, image: Tensor, numbers: list[int]) -> None:
-        """Make the updates on a batch, then consolidate the classes that are due."""
+    def _built(self, schema: RowSchema, labels: LabelEncoder) -> Fitted:
+        """Return what the first rows make of it, before one of them is learned."""
+        engine = OnlineEngine(LearnerConfig.of(self.get_params()), schema, len(labels.classes))
+        if engine.classes < len(labels.classes):
+            check_growth(engine.method.net)
+            engine.grow(len(labels.classes))
+        return Fitted(engine, schema, labels)
+
+    def _learn(self, fitted: Fitted, labels: LabelEncoder, image: Tensor, numbers: list[int]) -> None:
+        """Let new classes join, make the updates on a batch, and consolidate the classes that are due."""
         before, label = fitted.rows, np.array(numbers)
         with self._turns.locked(), Changing(self):
             self._fitted = fitted  # of the first rows not before now: what ends before leaves nothing
+            if labels is not fitted.labels:
+                fitted.join(labels)
             crowded = fitted.engine.learn(image, torch.from_numpy(label), numbers, before)
             fitted.count(label)
             fitted.check_loss()
@@ -206,7 +200,6 @@ class Learner(FittedLearner):
             due = self._triggered(fitted) or self._due(fitted, before)
             with self._turns.locked(), Changing(self):
                 self._consolidate_due(fitted, due, before)
-        self._turns.give_way()
 
     def _is_full_round(self, fitted: Fitted, before: int) -> bool:
         """Return whether all classes are due after every so many rows, and now."""

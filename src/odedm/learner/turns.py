@@ -15,7 +15,7 @@ from weakref import WeakSet
 from odedm.core.errors import UsageError
 
 PAUSE = 5e-5
-"""Seconds that the learning thread leaves the lock to others who wait for it; without them it is not left at all."""
+"""Seconds for which a thread leaves the lock to others that wait for it; where none does it goes on at once."""
 LONGEST_WAIT = 10.0
 """Seconds that a fork waits for an update under way."""
 
@@ -46,11 +46,6 @@ class Turns:
         """Return a block in which this thread alone changes the state; it is refused where another one does."""
         return Turn(self.writer, None)
 
-    def give_way(self) -> None:
-        """Let threads have the lock that wait for it: torch's own lock would go to this thread again and again."""
-        if self.waiting:
-            time.sleep(PAUSE)
-
 
 class Turn:
     """A block that holds a lock; the same thread may enter others inside."""
@@ -74,6 +69,8 @@ class Turn:
 
     def __exit__(self, *_error: object) -> None:
         self._release()
+        if self._waiting:  # else this thread would take the lock again and again before another one wakes
+            time.sleep(PAUSE)
 
     def _release(self) -> None:
         if self._held:

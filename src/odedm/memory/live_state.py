@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import replace
@@ -10,17 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from odedm.core.errors import InvalidFileError, UsageError, require
-from odedm.core.files import atomic_file, check_file, write_for_user
+from odedm.core.files import write_for_user
 from odedm.core.plain_data import differences
 from odedm.core.rng import derive_seed
 from odedm.core.row_schema import LABEL, OWN, TAKEN, TYPES, RowSchema, public
 from odedm.core.rows import ColumnSpec
 from odedm.core.store import Store
-from odedm.core.tensor_archive import check_there, refuse_others, save_tensors
+from odedm.core.tensor_archive import read_archive, write_archive
 from odedm.core.validators import LARGEST
 from odedm.memory.buffer import Buffer
 from odedm.memory.candidate_pool import CandidatePool, ClassReservoirPool, TaskPool
@@ -31,7 +29,7 @@ from odedm.memory.settings import MemorySettings, NoMemory, memory_from_dict, me
 if TYPE_CHECKING:
     from odedm.memory.live import DualMemory
 
-SCHEMA = "odedm.memory/2"
+SCHEMA = "odedm.memory/3"
 PLAIN = ("schema", "memory", "seed", "device", "tasks", "format", "seen", "candidates")
 
 
@@ -218,32 +216,14 @@ def _check(found: Any, shape: tuple[int, ...], dtype: torch.dtype, name: str) ->
 
 
 def write(state: Mapping[str, Any], path: Path) -> Path:
-    """One file in safetensors' format; the plain values are in its head."""
-    plain = json.dumps({name: state[name] for name in PLAIN}, allow_nan=False)
-    tensors = {name: each.contiguous() for name, each in state["tensors"].items()}
-
-    def save_all(given: Path) -> None:
-        with atomic_file(given) as part:
-            save_tensors(part, tensors, {"odedm": plain})
-
-    return write_for_user("memory", path, save_all)
+    """Write a state as one file: an archive whose head is the plain values."""
+    head = {name: state[name] for name in PLAIN}
+    return write_for_user("memory", path, lambda given: write_archive(given, head, state["tensors"]))
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The state in a file of anyone's; the tensors are plain numbers, whatever else it is."""
-    check_there(path, "DualMemory.save")
-    try:
-        check_file(path)
-        with safe_open(path, "pt") as file:
-            plain = json.loads((file.metadata() or {})["odedm"])
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
-        refuse_others(plain, SCHEMA)
-        require(isinstance(plain, dict) and set(plain) == set(PLAIN), "its head is not that of a memory")
-    except InvalidFileError as error:
-        raise UsageError(f"'{path}' is no saved memory: {error}.") from error
-    except (OSError, KeyError, ValueError, RecursionError, RuntimeError, SafetensorError) as error:
-        raise UsageError(
-            f"'{path}' is no saved memory, or not whole ({type(error).__name__}: {str(error)[:120]}). "
-            "Give a file that DualMemory.save has written."
-        ) from error
-    return {**plain, "tensors": tensors}
+    """Return the state in a file of anyone's; the tensors are plain numbers, whatever else it is."""
+    head, tensors = read_archive(path, SCHEMA, "memory", "DualMemory.save")
+    if set(head) != set(PLAIN):
+        raise UsageError(f"'{path}' is no memory that can be loaded: its head has not {', '.join(PLAIN)} alone.")
+    return {**head, "tensors": tensors}

@@ -38,9 +38,26 @@ class WrappedNet(Net):
         self.body, self.head = body, head
 
     def backbone(self, x: Tensor) -> Tensor:
-        """Compute what enters the head [n, d]."""
+        """Compute what enters the head [n, d].
+
+        A single row has no deviation: where torch's BatchNorm1d would refuse it, running statistics take its place.
+        """
+        if x.shape[0] == 1 and self.training:
+            norms = [module for module in self.body.modules() if type(module) is nn.BatchNorm1d and module.training]
+            if norms:
+                return self._single_row(x, norms)
         features: Tensor = self.body(x)
         return features
+
+    def _single_row(self, x: Tensor, norms: list[nn.BatchNorm1d]) -> Tensor:
+        try:
+            for norm in norms:
+                norm.training = False
+            features: Tensor = self.body(x)
+            return features
+        finally:
+            for norm in norms:
+                norm.training = True
 
 
 class LayerCall(NamedTuple):

@@ -170,25 +170,16 @@ def time_choice(points: Tensor, k: int, dac: str, *, seed: int) -> float:
 
 def load(folder: Path) -> list[Timing]:
     """Return every timing in a folder; a line that a kill cut short, or someone changed, is passed over."""
+    path = folder / FILE
+    text = read_bytes(path, MAX_BYTES).decode(errors="replace") if path.exists() else ""
     timings = []
-    with suppress(FileNotFoundError):
-        text = read_bytes(folder / FILE, MAX_BYTES).decode(errors="replace")
-        for line in csv.DictReader(text.splitlines()):
-            with suppress(KeyError, TypeError, ValueError):
-                timing = Timing(
-                    data=line["data"],
-                    n=int(line["n"]),
-                    k=int(line["k"]),
-                    dac=line["dac"],
-                    repeat=int(line["repeat"]),
-                    device=line["device"],
-                    threads=int(line["threads"]),
-                    torch=line["torch"],
-                    commit=line["commit"],
-                    seconds=float(line["seconds"]),
-                )
-                if 0 < timing.seconds < MAX_SECONDS and min(timing.n, timing.k) > 0:
-                    timings.append(timing)
+    for line in csv.DictReader(text.splitlines()):
+        with suppress(KeyError, TypeError, ValueError):
+            words = {name: line[name] for name in Timing._fields}
+            numbers = {name: int(line[name]) for name in ("n", "k", "repeat", "threads")}
+            timing = Timing(**{**words, **numbers, "seconds": float(line["seconds"])})  # type: ignore[arg-type]
+            if 0 < timing.seconds < MAX_SECONDS and min(timing.n, timing.k) > 0:
+                timings.append(timing)
     return timings
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -15,11 +16,12 @@ from odedm.core.configuration import settings_of
 from odedm.core.errors import UsageError, choose
 from odedm.core.plain_data import flatten
 from odedm.core.registry import normalize_name
+from odedm.paper.mini import miniature
 from odedm.paper.printed import PRINTED_WITH
 from odedm.paper.studies import ready
 from odedm.results.folder import FinishedRun
-from odedm.study.merging import read_all
-from odedm.study.study import Study
+from odedm.studies.merging import read_all
+from odedm.studies.spec import Study
 from odedm.training.experiment import Experiment
 
 CITATION = (
@@ -28,8 +30,11 @@ CITATION = (
 )
 FOLDER = "paper"
 """All of the paper is one study's folder: a run that several tables share is made once."""
+MINI_FOLDER = "paper-mini"
 SHIPPED = Path(__file__).parent / "results"
 """Packed results of this repository, which come with the package."""
+DIAGRAM = Path(__file__).parent / "figure1.svg"
+"""Our own drawing of the system, which is docs/system.svg."""
 SEED = "seed "
 MEMORY_SETTINGS = ("memory.name", "memory.policy", "memory.short_policy", "memory.k")
 """Settings that a plan and its result write differently: what follows from others is filled in."""
@@ -40,7 +45,8 @@ class PaperItem:
     """A table or figure of the paper: the ready study that makes it, on which data, and what is shown of it.
 
     `tables` are names in the published numbers, `figures` those of drawings. Where there is no study, `source` says
-    where the item comes from; `note` is what a reader of the printed numbers must know.
+    where the item comes from; `note` is what a reader of the printed numbers must know, `caption` the
+    paper's own.
     """
 
     name: str
@@ -51,6 +57,7 @@ class PaperItem:
     figures: tuple[str, ...] = ()
     source: str = ""
     note: str = ""
+    caption: str = ""
 
     @property
     def number(self) -> str:
@@ -98,8 +105,7 @@ def study_of(item: PaperItem, data: str | None = None) -> Study:
         )
     parts = [ready(item.study, name) for name in ([data] if data else item.data)]
     grids = tuple(grid for part in parts for grid in part.grids)
-    # Choosing ρ on held-out rows is not the paper's: `odedm study table1` does it.
-    return replace(parts[0], name=FOLDER, about=item.title, grids=grids, select=None)
+    return replace(parts[0], name=FOLDER, about=item.title, grids=grids)
 
 
 def run_signature(described: Mapping[str, Any]) -> str:
@@ -130,12 +136,35 @@ def shipped_runs() -> list[FinishedRun]:
     return list(read_all(sorted(SHIPPED.glob("*.jsonl.gz"))).values())
 
 
+CHANGES: list[dict[str, Any]] = tomllib.loads(files(__package__).joinpath("changes.toml").read_text(encoding="utf-8"))[
+    "change"
+]
+CHANGED = "†"
+"""Marks numbers of runs that are older than a change of their algorithm."""
+
+
+def changes_since(runs: Iterable[FinishedRun]) -> dict[str, int]:
+    """Return what has changed in the algorithms of finished runs since they were made, each with how many are older."""
+    older: Counter[str] = Counter()
+    for run in runs:
+        settings = flatten(run.result.experiment)
+        made = str(run.result.provenance.get("finished", ""))
+        for change in CHANGES:
+            if made < change["since"] and all(settings.get(name) == value for name, value in change["where"].items()):
+                older[change["about"]] += 1
+    return dict(older)
+
+
 @dataclass(frozen=True)
 class PaperProgress:
-    """Which runs of a table or figure are done, and the plans of those that are missing."""
+    """Which runs of a table or figure are done, and the plans of those that are missing.
+
+    `stands_for` has the runs in miniature that are done, each with the settings of the paper's that it stands for.
+    """
 
     done: Sequence[FinishedRun]
     missing: Sequence[Experiment]
+    stands_for: Sequence[tuple[Mapping[str, Any], FinishedRun]] = ()
 
     @property
     def runs(self) -> int:
@@ -157,9 +186,36 @@ def progress(item: PaperItem, finished: Mapping[str, FinishedRun], study: Study 
     return PaperProgress(list(done.values()), list(missing.values()))
 
 
+def progress_in_miniature(_: PaperItem, finished: Mapping[str, FinishedRun], study: Study) -> PaperProgress:
+    """Return which small runs that stand for those of a narrowed study are among the finished ones, by signature."""
+    done: dict[str, FinishedRun] = {}
+    missing: dict[str, Experiment] = {}
+    stands_for = []
+    for plan in study.experiments():
+        if plan.memory.name == "none":
+            continue  # a bound, which the paper does not print
+        small = miniature(plan)
+        signature = run_signature(small.describe())
+        if signature in finished:
+            done[signature] = finished[signature]
+            stands_for.append((plan.describe(), finished[signature]))
+        else:
+            missing[signature] = small
+    return PaperProgress(list(done.values()), list(missing.values()), stands_for)
+
+
+@cache
+def keeps_evidence() -> frozenset[str]:
+    """Return the signatures, without seeds, of the runs whose features and choices a figure shows."""
+    studies = [study_of(item) for item in ITEMS.values() if item.study]
+    plans = [plan for study in studies if study.observation.evidence for plan in study.with_seeds(1).experiments()]
+    described = [run.describe() for plan in plans for run in (plan, miniature(plan))]
+    return frozenset(run_signature(settings).rpartition(SEED)[0] for settings in described)
+
+
 @cache
 def _plans_of(study: str, data: str) -> list[tuple[str, Experiment]]:
-    return _plans(replace(ready(study, data), select=None))
+    return _plans(ready(study, data))
 
 
 def _plans(study: Study) -> list[tuple[str, Experiment]]:

@@ -17,6 +17,8 @@ from odedm.core.errors import UsageError
 from odedm.core.plain_data import flatten
 from odedm.core.registry import METHODS, normalize_name, title
 from odedm.memory.paper_preset import paper_dac
+from odedm.paper.items import CHANGED, changes_since
+from odedm.paper.mini import small_capacity, small_stream
 from odedm.paper.printed import CLASSES, EPOCHS, TASKS, numbers, share_of
 from odedm.paper.printed import Cell as Place
 from odedm.paper.protocol import constants, protocol_deviations
@@ -47,11 +49,22 @@ class Beside:
     place: Place
     paper: Published
     ours: Cell | None
-    seeds: int = 0
+    runs: tuple[FinishedRun, ...] = ()
     rate: str = ""
     """Of a row at another learning rate than the usual one."""
-    lr: float | None = None
-    """The learning rate of our runs; the paper does not report its own."""
+
+    @property
+    def lr(self) -> float | None:
+        """Return the learning rate of our runs; the paper does not report its own."""
+        lr = self.runs[0].result.experiment["options"].get("lr") if self.runs else None
+        return None if lr is None else float(lr)
+
+    @property
+    def k(self) -> int | None:
+        """Return the prototypes of a class in our runs; those that are printed where there are none."""
+        digits = self.place[5].removeprefix("odedm-")
+        k = self.runs[0].result.experiment["memory"].get("k") if self.runs else digits if digits.isdigit() else None
+        return None if k is None else int(k)
 
     @property
     def block(self) -> tuple[str, str, str]:
@@ -94,7 +107,8 @@ def beside(
     `runs` are what the paper ran; runs in `stands_for` come with the settings that they stand for.
     """
     ours: dict[Key, list[FinishedRun]] = {}
-    for settings, run in [*((run.result.experiment, run) for run in runs), *stands_for]:
+    small = list(stands_for)
+    for settings, run in [*((run.result.experiment, run) for run in runs), *small]:
         for key in _keys(settings):
             ours.setdefault(key, []).append(run)
     names = {normalize_name(name) for name in data}
@@ -108,9 +122,8 @@ def beside(
                 members = _best(start, rate, ours) if variant == BEST else ours.get((start, rate, variant), [])
                 values = [float(getattr(run.result, metric)) for run in members]
                 if values or not rate:
-                    cell = Cell(estimate(values), paper=paper) if values else None
-                    lr = members[0].result.experiment["options"].get("lr") if members else None
-                    cells.append(Beside(place, paper, cell, len(values), rate, lr))
+                    cell = Cell(estimate(values), paper=None if small else paper) if values else None
+                    cells.append(Beside(place, paper, cell, tuple(members), rate))
     return cells
 
 
@@ -232,12 +245,14 @@ def to_csv(cells: Sequence[Beside]) -> str:
     """Every number in full precision."""
     head = ["table", "data", "setting", "capacity", "method", "variant", "metric", "lr"]
     head += ["printed", "printed_sd", "spread_over", "ours", "ours_error", "seeds", "gap", "allowed", "verdict"]
+    head += ["changed_since"]
     rows = []
     for cell in cells:
         ours: list[object] = [None] * 6
         if cell.ours is not None and (value := cell.ours.value) is not None:
-            ours = [value.mean, value.error, cell.seeds, cell.ours.gap, cell.ours.allowed, cell.ours.verdict]
-        rows.append([*cell.place, cell.lr, cell.paper.mean, cell.paper.error, cell.paper.spread, *ours])
+            ours = [value.mean, value.error, len(cell.runs), cell.ours.gap, cell.ours.allowed, cell.ours.verdict]
+        older = "; ".join(changes_since(cell.runs))
+        rows.append([*cell.place, cell.lr, cell.paper.mean, cell.paper.error, cell.paper.spread, *ours, older])
     return csv_text(head, rows)
 
 
@@ -253,8 +268,10 @@ def _rows(cells: Sequence[Beside]) -> dict[tuple[str, str], dict[str, Beside]]:
 
 
 def _words(cell: Beside) -> list[str]:
-    ours = "–" if cell.ours is None else f"{format_mean(cell.ours.value)} {MARKS[cell.ours.verdict]}".strip()
-    return [format_mean(cell.paper), ours]
+    if cell.ours is None:
+        return [format_mean(cell.paper), "–"]
+    mark = MARKS[cell.ours.verdict] + (CHANGED if changes_since(cell.runs) else "")
+    return [format_mean(cell.paper), f"{format_mean(cell.ours.value)} {mark}".strip()]
 
 
 def method_title(name: str) -> str:
@@ -264,8 +281,10 @@ def method_title(name: str) -> str:
 
 
 @cache
-def prototype_counts() -> list[dict[str, str]]:
+def prototype_counts(*, small: bool = False) -> list[dict[str, str]]:
     """Return Table 2 as rows of words: λ, ρ and data, the k that is printed with its share, and the k of F_k.
+
+    With `small` the last is for the λ, tasks and classes of the paper in miniature.
 
     >>> [row["ours"] for row in prototype_counts() if row["capacity"] == "200" and row["data"] == "cifar10"]
     ['6 (24 %)', '13 (52 %)', '19 (76 %)']
@@ -274,10 +293,12 @@ def prototype_counts() -> list[dict[str, str]]:
     rows = []
     for line in csv.DictReader(text.splitlines()):
         name, capacity = normalize_name(line["data"]), int(line["capacity"])
-        tasks, classes = TASKS[name], CLASSES[name] // TASKS[name]
+        tasks, classes = TASKS[name], CLASSES[name]
+        if small:
+            capacity, (tasks, classes) = small_capacity(capacity), small_stream(line["data"])
         try:
-            k = prototypes_per_class(float(line["rho"]), capacity, tasks=tasks, classes=classes)
-            ours = f"{k} ({100 * k * (tasks - 1) * classes / capacity:.0f} %)"
+            k = prototypes_per_class(float(line["rho"]), capacity, tasks=tasks, classes=classes // tasks)
+            ours = f"{k} ({100 * k * (tasks - 1) * (classes // tasks) / capacity:.0f} %)"
         except UsageError:  # rounds to no prototype at all
             ours = "-"
         printed = f"{line['k']} ({line['percent']} %)" if line["k"] else "-"

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import combinations
 
 import torch
 from torch import Tensor
 
-from odedm.core.accel import device
-from odedm.core.accel.threads import thread_map
 from odedm.core.errors import UsageError
 from odedm.core.stored_names import stored
 from odedm.selection.distance import Distance, Sinkhorn
 from odedm.selection.kmeans import batched_kmeans
+from odedm.selection.sinkhorn.transport import squares
 
 MOST_CLUSTERS = 12
 """All subsets of the clusters are compared: 4083 for 12, and twice as many with each further one."""
 
-FEW_CLUSTERS = 6
-"""Up to so many, comparing all subsets again and again takes less time than solving a pair of clouds."""
+BLOCK = 1024
+"""Rows whose distances to centers are made at a time."""
 
 
 @stored("dac")
@@ -29,8 +27,8 @@ FEW_CLUSTERS = 6
 class Dac:
     """Up to `depth` times: k-means into K (`clusters`) parts, keep the subset with the smallest sum of distances.
 
-    A distance between clusters is that of at most `sample` seeded rows of each: transport between all rows takes longer
-    than what is saved. None: of all rows, as the paper has it.
+    Rows are clustered by K · `sample` seeded ones, and a distance between clusters is that of at most `sample` seeded
+    rows of each: all rows take longer than what is saved. None: all rows, as the paper has it.
 
     >>> points = torch.tensor([[0.0], [0.1], [5.0], [5.1], [50.0], [50.1]])
     >>> Dac(3, 1).reduce(points, smallest=2, rng=torch.Generator().manual_seed(0)).tolist()
@@ -56,75 +54,64 @@ class Dac:
             )
 
     def reduce(self, x: Tensor, *, smallest: int, rng: torch.Generator) -> Tensor:
-        """Indices [m], ascending, of the rows of `x` [n, d] that stay: at least min(`smallest`, n) of them."""
+        """Return the indices [m], ascending, of the rows of `x` [n, d] that stay: at least min(`smallest`, n)."""
         return self.reduce_all([x], smallest=smallest, rngs=[rng])[0]
 
     def reduce_all(self, sets: Sequence[Tensor], *, smallest: int, rngs: Sequence[torch.Generator]) -> list[Tensor]:
-        """`reduce` of each set, with a generator each: side by side, so that a GPU is asked once for all of them."""
+        """`reduce` each set, with a generator each: side by side, so that a GPU is asked once for all of them."""
         keep = [torch.arange(len(x), device=x.device) for x in sets]
         fitted = {i: self.distance.fit(x, None) for i, x in enumerate(sets) if len(x) > self.clusters and self.depth}
         for _ in range(self.depth):
-            going = [i for i in fitted if len(keep[i]) > self.clusters]
-            if not going:
+            active = [i for i in fitted if len(keep[i]) > self.clusters]
+            if not active:
                 break
-            points = [kept_rows(sets[i], keep[i]) for i in going]
-            clusters, sizes = batched_kmeans(points, self.clusters, rngs=[rngs[i] for i in going])
-            orders = [one.labels.argsort(stable=True) for one in clusters]
-            clouds = [x.index_select(0, o).split(size) for x, o, size in zip(points, orders, sizes, strict=True)]
-            compared = [[self._some(cloud, rngs[i]) for cloud in own] for i, own in zip(going, clouds, strict=True)]
-            chosen = self._closest([fitted[i] for i in going], compared, sizes, smallest)
-            for i, best, order, size in zip(going, chosen, orders, sizes, strict=True):
-                if not best:
+            parts = self._partition([kept_rows(sets[i], keep[i]) for i in active], [rngs[i] for i in active])
+            matrices = self._distances([fitted[i] for i in active], [clouds for _, clouds in parts])
+            for i, (labels, clouds), matrix in zip(active, parts, matrices, strict=True):
+                sizes = torch.bincount(labels, minlength=len(clouds)).tolist()
+                closest = closest_subset(matrix, sizes, smallest)
+                if not closest:
                     del fitted[i]
-                elif len(best) < len(size):
-                    parts = order.split(size)
-                    keep[i] = keep[i][torch.cat([parts[c] for c in best]).sort().values]
+                elif len(closest) < len(sizes):
+                    keep[i] = keep[i][torch.isin(labels, torch.tensor(closest, device=labels.device))]
                 # all clusters together leave the rows as they are; the next round still draws another start,
                 # so its clusters may be others and the depth is used up as the definition says
         return keep
 
-    def _some(self, cloud: Tensor, rng: torch.Generator) -> Tensor:
-        """Return the rows by which a cluster is compared with others; draws only where it has more of them."""
-        if self.sample is None or len(cloud) <= self.sample:
-            return cloud
-        return cloud.index_select(0, torch.randperm(len(cloud), generator=rng)[: self.sample].to(cloud.device))
+    def _partition(
+        self, sets: Sequence[Tensor], rngs: Sequence[torch.Generator]
+    ) -> list[tuple[Tensor, Sequence[Tensor]]]:
+        """Return each row's cluster [n], and the rows by which each cluster is compared, of each set."""
+        most = None if self.sample is None else self.clusters * self.sample
+        drawn = [_draw(x, most, rng) for x, rng in zip(sets, rngs, strict=True)]
+        clustered = zip(*batched_kmeans(drawn, self.clusters, rngs=rngs, exact=self.sample is None), strict=True)
+        parts: list[tuple[Tensor, Sequence[Tensor]]] = []
+        for x, part, rng, (clusters, sizes) in zip(sets, drawn, rngs, clustered, strict=True):
+            clouds = part.index_select(0, clusters.labels.argsort(stable=True)).split(sizes)
+            labels = clusters.labels if len(part) == len(x) else _nearest_center(x, clusters.centers)
+            parts.append((labels, [_draw(cloud, self.sample, rng) for cloud in clouds]))
+        return parts
 
-    def _closest(
-        self,
-        fitted: Sequence[Distance],
-        clouds: Sequence[Sequence[Tensor]],
-        sizes: Sequence[list[int]],
-        smallest: int,
-    ) -> list[tuple[int, ...]]:
-        """For each set the `closest_subset` of its clouds."""
-        at_least = getattr(self.distance, "between_sets_at_least", None)
-        if at_least is None or self.clusters > FEW_CLUSTERS or device.launch_bound(clouds[0][0].device):
-            matrices = self._matrices(fitted, clouds)
-            return [closest_subset(matrix, size, smallest) for matrix, size in zip(matrices, sizes, strict=True)]
-
-        def closest(i: int) -> tuple[int, ...]:
-            solve = partial(_cloud_distance, fitted[i], clouds[i])
-            return closest_by_bounds(at_least(clouds[i]).tolist(), sizes[i], smallest, solve)
-
-        return thread_map(closest, range(len(clouds)))
-
-    def _matrices(self, fitted: Sequence[Distance], clouds: Sequence[Sequence[Tensor]]) -> list[list[list[float]]]:
-        """For each set the symmetric matrix of distances between its clouds, with zeros on its diagonal."""
-        places = [(i, p, q) for i, own in enumerate(clouds) for p, q in combinations(range(len(own)), 2)]
-        many = getattr(self.distance, "between_many_sets", None)
-        if many is not None:
-            values = many([(clouds[i][p], clouds[i][q]) for i, p, q in places])
+    def _distances(
+        self, fitted: Sequence[Distance], clouds: Sequence[Sequence[Tensor]]
+    ) -> list[dict[tuple[int, int], float]]:
+        """Return the distance of each pair of its clouds, for each set."""
+        pairs = [(i, *pair) for i, parts in enumerate(clouds) for pair in combinations(range(len(parts)), 2)]
+        together = getattr(self.distance, "between_many_sets", None)
+        if together is not None:
+            distances = together([(clouds[i][p], clouds[i][q]) for i, p, q in pairs])
         else:
-            values = [fitted[i].between_sets(clouds[i][p], clouds[i][q]) for i, p, q in places]
-        matrices = [[[0.0] * len(own) for _ in own] for own in clouds]
+            distances = [fitted[i].between_sets(clouds[i][p], clouds[i][q]) for i, p, q in pairs]
         # all numbers at once: each asked for alone would wait for the device
-        for (i, p, q), far in zip(places, torch.stack(list(values)).tolist() if places else [], strict=True):
-            matrices[i][p][q] = matrices[i][q][p] = far
+        numbers = torch.stack(list(distances)).tolist() if pairs else []
+        matrices: list[dict[tuple[int, int], float]] = [{} for _ in clouds]
+        for (i, p, q), number in zip(pairs, numbers, strict=True):
+            matrices[i][p, q] = number
         return matrices
 
 
 def kept_rows(x: Tensor, keep: Tensor) -> Tensor:
-    """The rows `keep` [m], ascending, of `x` [n, d]: where that is all of them, no copy.
+    """Return the rows `keep` [m], ascending, of `x` [n, d]: where that is all of them, no copy.
 
     >>> kept_rows(torch.eye(2), torch.tensor([1])).tolist()
     [[0.0, 1.0]]
@@ -132,15 +119,14 @@ def kept_rows(x: Tensor, keep: Tensor) -> Tensor:
     return x if len(keep) == len(x) else x.index_select(0, keep)
 
 
-def closest_subset(distance: list[list[float]], sizes: list[int], smallest: int) -> tuple[int, ...]:
-    """The two or more clusters, of `smallest` rows or more together, with the smallest sum of pairwise distances.
+def closest_subset(distance: dict[tuple[int, int], float], sizes: list[int], smallest: int) -> tuple[int, ...]:
+    """Return the two or more clusters, of `smallest` rows or more together, with the smallest sum of distances.
 
     Equal sums: fewer clusters, then the lower numbers. Empty when no subset is large enough.
 
-    >>> closest_subset([[0, 1, 5], [1, 0, 2], [5, 2, 0]], [4, 4, 4], smallest=5)
-    (0, 1)
-    >>> closest_subset([[0, 1, 5], [1, 0, 2], [5, 2, 0]], [1, 1, 4], smallest=5)
-    (1, 2)
+    >>> distance = {(0, 1): 1.0, (0, 2): 5.0, (1, 2): 2.0}
+    >>> closest_subset(distance, [4, 4, 4], smallest=5), closest_subset(distance, [1, 1, 4], smallest=5)
+    ((0, 1), (1, 2))
     """
     best: tuple[int, ...] = ()
     least = float("inf")
@@ -148,34 +134,19 @@ def closest_subset(distance: list[list[float]], sizes: list[int], smallest: int)
         for subset in combinations(range(len(sizes)), amount):
             if sum(sizes[c] for c in subset) < smallest:
                 continue
-            total = sum(distance[p][q] for p, q in combinations(subset, 2))
+            total = sum(distance[pair] for pair in combinations(subset, 2))
             if total < least:
                 best, least = subset, total
     return best
 
 
-def closest_by_bounds(
-    least: list[list[float]], sizes: list[int], smallest: int, solve: Callable[[int, int], float]
-) -> tuple[int, ...]:
-    """The `closest_subset` by distances that `solve` gives, of which `least` are lower bounds.
-
-    While the closest subset by what is known and by bounds has a pair that is not solved, it is solved. So the subset
-    that is found at last is exact, and none of the others, whose distances are the bounds or more, is closer.
-
-    >>> far = [[0.0, 1, 5], [1, 0, 2], [5, 2, 0]]
-    >>> closest_by_bounds([[0.0, 0.5, 4], [0.5, 0, 1.5], [4, 1.5, 0]], [4, 4, 4], 5, lambda p, q: far[p][q])
-    (0, 1)
-    """
-    matrix, known = [list(row) for row in least], set[tuple[int, int]]()
-    while True:
-        best = closest_subset(matrix, sizes, smallest)
-        unknown = [pair for pair in combinations(best, 2) if pair not in known]
-        if not unknown:
-            return best
-        for p, q in unknown:
-            matrix[p][q] = matrix[q][p] = solve(p, q)
-        known.update(unknown)
+def _nearest_center(x: Tensor, centers: Tensor) -> Tensor:
+    """Return the number [n] of each row's nearest center, some rows at a time: distances take copies of them."""
+    return torch.cat([squares(part, centers).argmin(1) for part in x.split(BLOCK)])
 
 
-def _cloud_distance(measure: Distance, clouds: Sequence[Tensor], p: int, q: int) -> float:
-    return float(measure.between_sets(clouds[p], clouds[q]))
+def _draw(x: Tensor, most: int | None, rng: torch.Generator) -> Tensor:
+    """Return at most so many seeded rows; draws only where there are more."""
+    if most is None or len(x) <= most:
+        return x
+    return x.index_select(0, torch.randperm(len(x), generator=rng)[:most].to(x.device))

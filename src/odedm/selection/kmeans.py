@@ -14,11 +14,11 @@ from odedm.core.accel import device
 from odedm.core.accel.threads import thread_map
 from odedm.core.errors import UsageError
 
-TABLE_BYTES = 1 << 28
-"""Largest table of squared distances between all points that seeding may hold; beyond it they are made row by row."""
-
 NOISE_ROWS = 64
 """Seeds whose noise is drawn by one call and moved by one transfer."""
+
+MOST_DRAWS = 5
+"""Points that are drawn for a seed at most: more cost their time, and bring the inertia down by half a per cent."""
 
 CHECK_EVERY = 8
 """Iterations between two looks at convergence where a look costs more than an iteration."""
@@ -26,11 +26,11 @@ CHECK_EVERY = 8
 WIDE = 1 << 32
 """Points times columns times clusters from which on all threads work at one set; below, a set has one thread."""
 
-SAMPLE, SAMPLE_PER_CLUSTER, ITERATIONS_AFTER = 8192, 64, 20
+SAMPLE, SAMPLE_PER_CLUSTER, ITERATIONS_AFTER = 2048, 10, 12
 """A set of more than twice as many points starts from the clusters of a sample of them, and then has few iterations.
 
-`benchmarks/all.py --parts select`: 50 000 × 256 points in 100 clusters take a third of the time, and their inertia is
-1.002 times as large.
+`benchmarks/selection.py`: 5 000 × 512 points in 6 or 160 clusters take half of the time, with an inertia 1.005 times as
+large.
 """
 
 
@@ -51,7 +51,7 @@ def kmeans(
     iterations: int = 100,
     tolerance: float = 1e-4,
 ) -> Clusters:
-    """Cluster points `x` [n, d] by Lloyd's algorithm from the centers `init` [k, d], or from those of `plus_plus`.
+    """Cluster points `x` [n, d] by Lloyd's algorithm from the centers `init` [k, d], or from greedy k-means++.
 
     With k distinct points or fewer each of them is its own center, so there are exactly as many clusters as
     distinct points. It has settled when the centers move less than `tolerance` times the mean variance (squared);
@@ -75,10 +75,12 @@ def batched_kmeans(
     inits: Sequence[Tensor] | None = None,
     iterations: int = 100,
     tolerance: float = 1e-4,
+    exact: bool = False,
 ) -> tuple[list[Clusters], list[list[int]]]:
     """Cluster each set of points, with a generator each, and return the clusters and their sizes.
 
-    No set has any influence on another's clusters.
+    No set has any influence on another's clusters. On a GPU all but large sets go through one padded batch. `exact`
+    starts from k-means++ on all points and iterates until the centers rest, however large a set is.
 
     >>> sets, rngs = [torch.tensor([[0.0], [9.0]]), torch.ones(3, 1)], [torch.Generator(), torch.Generator()]
     >>> batched_kmeans(sets, 2, rngs=rngs)[1]
@@ -90,21 +92,20 @@ def batched_kmeans(
         check_points(x, k)
     solved = {i: few for i, x in enumerate(sets) if (few := _few_distinct(x, k)) is not None}
     rest = [i for i in range(len(sets)) if i not in solved]
+    batched = device.launch_bound(sets[0].device)
+    sampled = {i for i in rest if inits is None and not exact and len(sets[i]) > 2 * _sample_size(k)}
+    batch = [i for i in rest if batched and i not in sampled]
 
     def solve(group: list[int]) -> dict[int, tuple[Clusters, list[int]]]:
-        points, draws = [sets[i] for i in group], [rngs[i] for i in group]
+        points, draws, most = [sets[i] for i in group], [rngs[i] for i in group], iterations
         centers = None if inits is None else torch.stack([inits[i] for i in group])
-        most = iterations
-        if inits is None and group[0] in large:  # alone in its group
-            centers, most = _centers_of_sample(points[0], k, draws[0])[None], min(iterations, ITERATIONS_AFTER)
+        if group[0] in sampled:  # alone in its group
+            centers, most = _centers_of_sample(points[0], k, draws[0]), min(iterations, ITERATIONS_AFTER)
         return dict(zip(group, _Lloyd(points, k, draws, centers).solve(most, tolerance), strict=True))
 
-    batched = device.launch_bound(sets[0].device)
-    large = [i for i in rest if len(sets[i]) > 2 * max(SAMPLE, SAMPLE_PER_CLUSTER * k)]
-    together = [i for i in rest if i not in large] if batched else []
-    groups = [[i] for i in rest if i not in together] + [together] * bool(together)
-    small = not batched and all(sets[i].numel() * k < WIDE for i in rest)
-    for group in thread_map(solve, groups) if small else map(solve, groups):
+    groups = [[i] for i in rest if i not in batch] + [batch] * bool(batch)
+    narrow = not batched and all(sets[i].numel() * k < WIDE for i in rest)
+    for group in thread_map(solve, groups) if narrow else map(solve, groups):
         solved.update(group)
     clusters, sizes = zip(*(solved[i] for i in range(len(sets))), strict=True)
     return list(clusters), list(sizes)
@@ -201,72 +202,54 @@ class _Lloyd:
         return size[None, :, None], self.x.new_zeros(self.k, d).index_add_(0, label[0], self.x[0])[None]
 
 
-def plus_plus(x: Tensor, k: int, rng: torch.Generator) -> Tensor:
-    """Take k of the points `x` [n, d] as starting centers [k, d] by greedy k-means++.
+def _seeds(
+    x: Tensor, square: Tensor, weight: Tensor, amounts: list[int], k: int, rngs: Sequence[torch.Generator]
+) -> Tensor:
+    """Return the rows [C, k] of padded, centred sets `x` [C, n, d] from which to start, by greedy k-means++.
 
     Each next point is the best of 2 + log k drawn with probability proportional to the squared distance to the
     points taken so far. Draws are an exponential race with noise from the CPU generator: no cumulative sum and
     no `multinomial`, whose results depend on the device.
-
-    >>> points = torch.tensor([[0.0], [0.0], [8.0], [8.0]])
-    >>> sorted(plus_plus(points, 2, torch.Generator().manual_seed(3)).flatten().tolist())
-    [0.0, 8.0]
     """
-    check_points(x, k)
-    y = (x - x.mean(0))[None]
-    square = (y * y).sum(2)
-    return x[_seeds(y, square, torch.ones_like(square), [len(x)], min(k, len(x)), [rng])[0]]
-
-
-def _seeds(
-    y: Tensor, square: Tensor, weight: Tensor, amounts: list[int], k: int, rngs: Sequence[torch.Generator]
-) -> Tensor:
-    """Return the rows [C, k] of the starting points of padded, centred sets `y` [C, n, d]."""
-    sets, n, d = y.shape
-    draws = min(n, 2 + int(math.log(k)))
-    first = torch.arange(sets, device=y.device)[:, None] * n
-    # one matrix product pays when the rows asked for a few at a time would come near its cost
-    whole = sets * n * n * y.element_size() <= TABLE_BYTES and k * draws > n // 4
-    table = _squares(y, square, y, square).flatten(0, 1) if whole else None
+    sets, n, d = x.shape
+    draws = min(n, 2 + int(math.log(k)), MOST_DRAWS)
 
     def distances(index: Tensor) -> Tensor:
-        if table is not None:
-            return table[first + index]
-        return _squares(y.gather(1, index[:, :, None].expand(-1, -1, d)), square.gather(1, index), y, square)
+        taken = x.gather(1, index[:, :, None].expand(-1, -1, d))
+        return (square[:, :, None] + square.gather(1, index)[:, None]).baddbmm_(x, taken.mT, alpha=-2).clamp_(min=0)
 
     def noise(rows: int) -> Tensor:
-        drawn = torch.ones(rows, sets, n, pin_memory=y.is_cuda)  # else the transfer would wait for the device
+        drawn = torch.ones(rows, sets, n, pin_memory=x.is_cuda)  # else the transfer would wait for the device
         for i, (amount, rng) in enumerate(zip(amounts, rngs, strict=True)):
             # not by exponential_, whose draws differ between versions of torch, and which is slower
             drawn[:, i, :amount] = torch.rand(rows, amount, dtype=torch.float64, generator=rng).log_().neg_()
-        return drawn.to(y.device, y.dtype, non_blocking=True)
+        return drawn.to(x.device, x.dtype, non_blocking=True)
 
     race = noise(min(k, NOISE_ROWS))
-    taken = [race[0].masked_fill(weight == 0, torch.inf).argmin(1, keepdim=True)]
+    seeds = [race[0].masked_fill(weight == 0, torch.inf).argmin(1, keepdim=True)]
     # padding is less far than a point that is taken, and too little to show in a sum
-    far = distances(taken[0])[:, 0].masked_fill_(weight == 0, -1e-30)
+    far = distances(seeds[0])[:, :, 0].masked_fill(weight == 0, -1e-30)
     for i in range(1, k):
         if i % NOISE_ROWS == 0:
             race = noise(min(k - i, NOISE_ROWS))
-        far.scatter_(1, taken[-1], 0.0)  # exactly: rounding must not let a point be drawn twice
+        far.scatter_(1, seeds[-1], 0.0)  # exactly: rounding must not let a point be drawn twice
         candidate = (far / race[i % NOISE_ROWS]).topk(draws).indices
-        closer = torch.minimum(distances(candidate), far[:, None])
-        best = closer.sum(2).argmin(1, keepdim=True)
-        far = closer.gather(1, best[:, :, None].expand(-1, -1, n))[:, 0]
-        taken.append(candidate.gather(1, best))
-    return torch.cat(taken, 1)
+        closer = torch.minimum(distances(candidate), far[:, :, None])
+        best = closer.sum(1).argmin(1, keepdim=True)
+        far = closer.gather(2, best[:, None].expand(-1, n, -1))[:, :, 0]
+        seeds.append(candidate.gather(1, best))
+    return torch.cat(seeds, 1)
 
 
-def _centers_of_sample(x: Tensor, k: int, rng: torch.Generator) -> Tensor:
-    """Return the centers [k, d] of clusters of some of the points, of which more than k are distinct."""
-    rows = torch.randperm(len(x), generator=rng)[: max(SAMPLE, SAMPLE_PER_CLUSTER * k)].to(x.device)
+def _sample_size(k: int) -> int:
+    return max(SAMPLE, SAMPLE_PER_CLUSTER * k)
+
+
+def _centers_of_sample(x: Tensor, k: int, rng: torch.Generator) -> Tensor | None:
+    """Return the centers [1, k, d] of clusters of some of the points, or None where too few of these are distinct."""
+    rows = torch.randperm(len(x), generator=rng)[: _sample_size(k)].to(x.device)
     centers = kmeans(x.index_select(0, rows), k, rng=rng).centers
-    return centers if len(centers) == k else plus_plus(x, k, rng)
-
-
-def _squares(x: Tensor, x_square: Tensor, y: Tensor, y_square: Tensor) -> Tensor:
-    """Return squared distances [C, m, n] of `x` [C, m, d] and `y` [C, n, d], given their squared lengths."""
-    return (x_square[:, :, None] + y_square[:, None]).baddbmm_(x, y.mT, alpha=-2).clamp_(min=0)
+    return centers[None] if len(centers) == k else None
 
 
 def check_points(x: Tensor, k: int) -> None:

@@ -1,4 +1,13 @@
-"""What happens to a finished task's rows: reduce, centre, select, annotate."""
+"""How ODEDM chooses prototypes: of each class of a finished task the rows that stand for all of them.
+
+1. Reduce: divide-and-conquer (DAC) narrows the class's rows down to the clusters that lie closest together.
+2. Centre: k-means makes k clusters of these rows.
+3. Select: each cluster's center takes the nearest row that no other has taken, by optimal transport (Sinkhorn) or
+   another distance. That row is a prototype.
+
+Rows are compared as points: the features that the current network makes of them, or their pixels. A `RowSelector` in
+the place of a distance (at random, herding) chooses without clusters.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +37,10 @@ SPACES = ("features", "pixels")
 @stored("consolidator")
 @dataclass(frozen=True)
 class PrototypeSelector:
-    """Chooses, for each class, the rows of `k` prototypes (`rows_per_prototype` each, λ_sub) to be kept for good.
+    """Choose the rows of `k` prototypes of each class (`rows_per_prototype` each, λ_sub), to be kept for good.
 
-    `space` is where rows are points: the current network's features, or raw pixels. `dac` narrows a class's rows
-    first (None: not at all). `mixup` stores the mean image of each cluster instead of a real row. A `RowSelector` in
-    the place of a distance chooses without clusters, so `dac` is not used.
+    `space` says where rows are points: "features" of the current network, or "pixels". `dac` is divide-and-conquer
+    before k-means, or None. `mixup` makes the mean image of each cluster the prototype instead of a real row.
 
     >>> class Identity:
     ...     def embed(self, image): return image
@@ -77,61 +85,65 @@ class PrototypeSelector:
         timer: Timer,
         on_selection: OnSelection | None = None,
     ) -> Rows:
-        """The chosen rows, class by class in the order of `classes`, with all columns of `rows` and their fields.
+        """Return the chosen rows, class by class in the order of `classes`, with all columns of `rows`.
 
         `rows` has at least "image" [n, ...] and "label" [n]. Added are "prototype" [m] (0 … k−1 within its class)
         and what `probe.annotate` says of the chosen rows. `rng` is a CPU generator. A class with fewer rows than
-        asked for gives all it has. A `on_selection` is shown every choice by distance, which then costs all distances.
+        asked for gives all it has. `on_selection` is shown every choice by distance, which then costs all distances.
         """
         members = _members(rows["label"], classes)
         # a generator each, so that a class's prototypes do not depend on how much the others draw
         seeds = torch.randint(2**62, (len(members),), generator=rng).tolist()
         with timer("embed"):
             points = self._points(rows["image"], members, probe)
-        some = [i for i, member in enumerate(members) if len(member)]
-        sets, members = [points[i] for i in some], [members[i] for i in some]
-        rngs = [torch.Generator().manual_seed(seeds[i]) for i in some]
+        present = [i for i, member in enumerate(members) if len(member)]
+        members, sets = [members[i] for i in present], [points[i] for i in present]
+        rngs = [torch.Generator().manual_seed(seeds[i]) for i in present]
         if isinstance(self.distance, RowSelector):
             with timer("select"):
-                parts = self._picked(self.distance, rows, members, sets, rngs)
+                parts = [
+                    _prototypes(rows, member, self._choose_directly(self.distance, x, rng))
+                    for member, x, rng in zip(members, sets, rngs, strict=True)
+                ]
         else:
-            parts = self._nearest(self.distance, rows, members, sets, rngs, timer, on_selection)
+            parts = self._choose_by_clusters(self.distance, rows, members, sets, rngs, timer, on_selection)
         if not parts:
-            empty = rows["label"].new_zeros(0, dtype=torch.int64)
-            parts.append(take(rows, empty) | {"prototype": empty})
+            none = rows["label"].new_zeros(0, dtype=torch.int64)
+            parts.append(_prototypes(rows, none, Chosen(none, none)))
         result = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
         with timer("embed"):
             return probe.annotate(result) | result  # what rows bring along from the stream is kept
 
     def choose(self, points: Tensor, rng: torch.Generator, image_shape: tuple[int, ...] | None = None) -> Tensor:
-        """Return which rows of one set of points [n, d] are kept, by prototype; `image_shape` of rows that are images.
+        """Return which rows of one set of points [n, d] are chosen, by prototype; `image_shape` where rows are images.
 
         >>> PrototypeSelector(1, dac=None).choose(torch.tensor([[1.0, 0], [2, 0], [9, 0]]), torch.Generator()).tolist()
         [0]
         """
         if isinstance(self.distance, RowSelector):
-            return self.distance.select(points, self.k * self.rows_per_prototype, rng)
-        ((keep, kept, clusters),) = self._clusters([points], [rng], Timer())
-        measure = self.distance.fit(points, image_shape)
-        return keep[nearest(measure, kept, clusters, self.rows_per_prototype).row]
+            return self._choose_directly(self.distance, points, rng).row
+        ((keep, candidates, clusters),) = self._cluster([points], [rng], Timer())
+        fitted = self.distance.fit(points, image_shape)
+        return keep[nearest(fitted, candidates, clusters, self.rows_per_prototype).row]
 
-    def _picked(
-        self,
-        choice: RowSelector,
-        rows: Rows,
-        members: Sequence[Tensor],
-        sets: Sequence[Tensor],
-        rngs: Sequence[torch.Generator],
-    ) -> list[Rows]:
-        """The rows of each class that a direct choice takes, the first of them as prototype 0."""
-        parts: list[Rows] = []
-        for member, x, rng in zip(members, sets, rngs, strict=True):
-            row = choice.select(x, self.k * self.rows_per_prototype, rng).to(member.device)
-            prototype = torch.arange(len(row), device=member.device) // self.rows_per_prototype
-            parts.append(take(rows, member[row]) | {"prototype": prototype})
-        return parts
+    def _cluster(
+        self, sets: Sequence[Tensor], rngs: Sequence[torch.Generator], timer: Timer
+    ) -> list[tuple[Tensor, Tensor, Clusters]]:
+        """Reduce and centre: return the rows of each set that DAC leaves, their points, and the clusters of these."""
+        if not sets:
+            return []
+        with timer("reduce"), device.inference_mode_on_gpu(sets[0].device):
+            if self.dac is None:
+                keeps = [torch.arange(len(x), device=x.device) for x in sets]
+            else:
+                keeps = self.dac.reduce_all(sets, smallest=self.k * self.rows_per_prototype, rngs=rngs)
+        with timer("centre"), device.inference_mode_on_gpu(sets[0].device):
+            candidates = [kept_rows(x, keep) for x, keep in zip(sets, keeps, strict=True)]
+            exact = self.dac is not None and self.dac.sample is None  # as the paper has it
+            clusters = batched_kmeans(candidates, self.k, rngs=rngs, exact=exact)[0]
+        return list(zip(keeps, candidates, clusters, strict=True))
 
-    def _nearest(
+    def _choose_by_clusters(
         self,
         distance: Distance,
         rows: Rows,
@@ -141,56 +153,43 @@ class PrototypeSelector:
         timer: Timer,
         on_selection: OnSelection | None,
     ) -> list[Rows]:
-        """The rows of each class that are nearest to the centres of its clusters, or the means of those."""
-        reduced = self._clusters(sets, rngs, timer)
+        """Reduce, centre, select: return the prototypes of each class, rows or means of its clusters."""
+        clustered = self._cluster(sets, rngs, timer)
         # pixels have places between which mass can move; the entries of a vector have none
-        places = self.space == "pixels" and rows["image"].dim() > 2
-        image_shape = tuple(rows["image"].shape[1:]) if places else None
+        has_places = self.space == "pixels" and rows["image"].dim() > 2
+        image_shape = tuple(rows["image"].shape[1:]) if has_places else None
         parts: list[Rows] = []
         with timer("select"):
-            for member, x, (keep, few, clusters) in zip(members, sets, reduced, strict=True):
+            for member, x, (keep, candidates, clusters) in zip(members, sets, clustered, strict=True):
                 home = member.device  # the network may live on another device than the rows
                 if self.mixup:
                     parts.append(_means(take(rows, member[keep.to(home)]), clusters.labels.to(home)))
                     continue
                 with device.inference_mode_on_gpu(x.device):
-                    measure = distance.fit(x, image_shape)
-                    chosen = nearest(measure, few, clusters, self.rows_per_prototype)
+                    chosen = nearest(distance.fit(x, image_shape), candidates, clusters, self.rows_per_prototype)
                 # copies, since what was made so may not be changed or learned from later
                 chosen = Chosen(chosen.row.clone(), chosen.center.clone())
-                row = keep.clone()[chosen.row].to(home)
-                parts.append(take(rows, member[row]) | {"prototype": chosen.center.to(home)})
+                parts.append(_prototypes(rows, member, Chosen(keep.clone()[chosen.row], chosen.center)))
                 if on_selection is not None:
                     with timer("observe"):
-                        far = row_distances(distance.fit(x, image_shape), few, clusters)
-                        on_selection(take(rows, member[keep.to(home)]), chosen, far)
+                        distances = row_distances(distance.fit(x, image_shape), candidates, clusters)
+                        on_selection(take(rows, member[keep.to(home)]), chosen, distances)
         return parts
 
-    def _clusters(
-        self, sets: Sequence[Tensor], rngs: Sequence[torch.Generator], timer: Timer
-    ) -> list[tuple[Tensor, Tensor, Clusters]]:
-        """Return of each set the rows that divide-and-conquer leaves, their points, and the clusters of these."""
-        if not sets:
-            return []
-        with timer("reduce"), device.inference_mode_on_gpu(sets[0].device):
-            if self.dac is None:
-                keeps = [torch.arange(len(x), device=x.device) for x in sets]
-            else:
-                keeps = self.dac.reduce_all(sets, smallest=self.k * self.rows_per_prototype, rngs=rngs)
-        with timer("centre"), device.inference_mode_on_gpu(sets[0].device):
-            kept = [kept_rows(x, keep) for x, keep in zip(sets, keeps, strict=True)]
-            clusters = batched_kmeans(kept, self.k, rngs=rngs)[0]
-        return list(zip(keeps, kept, clusters, strict=True))
+    def _choose_directly(self, selector: RowSelector, points: Tensor, rng: torch.Generator) -> Chosen:
+        """Choose without clusters; the first rows that the selector takes are those of prototype 0."""
+        row = selector.select(points, self.k * self.rows_per_prototype, rng)
+        return Chosen(row, torch.arange(len(row), device=row.device) // self.rows_per_prototype)
 
     def _points(self, image: Tensor, members: list[Tensor], probe: ModelView) -> list[Tensor]:
-        """The rows of each class as points [n, d]."""
+        """Return the rows of each class as points [n, d]."""
         if isinstance(self.distance, RowSelector) and not self.distance.needs_points:
             return [member.new_zeros(len(member), 0) for member in members]
         wanted = torch.cat(members) if members else torch.zeros(0, dtype=torch.int64, device=image.device)
         return list(self._embed(image.index_select(0, wanted), probe).split([len(member) for member in members]))
 
     def _embed(self, image: Tensor, probe: ModelView) -> Tensor:
-        """The rows as float points [n, d]; all classes at once, so the network runs over large batches."""
+        """Return rows as float points [n, d]; all classes at once, so the network runs over large batches."""
         if self.space == "pixels" or len(image) == 0:
             return image.flatten(1).float()
         points = probe.embed(image).detach().flatten(1).float()
@@ -204,7 +203,7 @@ class PrototypeSelector:
 
 
 def all_finite(x: Tensor) -> bool:
-    """Whether no number is a NaN or an infinity: a sum shows any, and each is looked at only where it overflows.
+    """Return whether no number is a NaN or an infinity: a sum shows any, and only where it overflows all are looked at.
 
     >>> all_finite(torch.tensor([3e38, 3e38])), all_finite(torch.tensor([torch.inf, -torch.inf]))
     (True, False)
@@ -213,16 +212,22 @@ def all_finite(x: Tensor) -> bool:
 
 
 def _members(label: Tensor, classes: Sequence[int]) -> list[Tensor]:
-    """The rows of each class, ascending; their numbers are read once for all classes."""
+    """Return the rows of each class, ascending; their numbers are read once for all classes."""
     if not len(classes):
         return []
-    mine = label == torch.tensor(classes, dtype=label.dtype).to(label.device, non_blocking=True)[:, None]
-    order = (~mine).byte().argsort(dim=1, stable=True)
-    return [row[:amount] for row, amount in zip(order, mine.sum(1).tolist(), strict=True)]
+    is_member = label == torch.tensor(classes, dtype=label.dtype).to(label.device, non_blocking=True)[:, None]
+    order = (~is_member).byte().argsort(dim=1, stable=True)
+    return [row[:amount] for row, amount in zip(order, is_member.sum(1).tolist(), strict=True)]
+
+
+def _prototypes(rows: Rows, member: Tensor, chosen: Chosen) -> Rows:
+    """Return the rows chosen among those of a class, `member` [n], each with the number of its prototype."""
+    row = chosen.row.to(member.device)
+    return take(rows, member[row]) | {"prototype": chosen.center.to(member.device)}
 
 
 def _means(rows: Rows, label: Tensor) -> Rows:
-    """One row per cluster of `label` [n]: its mean image, index −1 as none of the stream, the rest a member's."""
+    """Return a row per cluster of `label` [n]: its mean image, index −1 as none of the stream, the rest a member's."""
     image = rows["image"]
     member = torch.stack([(label == c).nonzero()[0, 0] for c in range(int(label.max()) + 1)])
     means = torch.stack([image[label == c].to(torch.float64).mean(0) for c in range(len(member))])

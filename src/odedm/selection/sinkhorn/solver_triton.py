@@ -14,7 +14,10 @@ import triton.language as tl
 from torch import Tensor
 
 from odedm.selection.sinkhorn.kernels import DenseKernel
-from odedm.selection.sinkhorn.relaxation import COARSE, LOOK_EVERY, ROUGH_RELAXATION, Pace, Transport, least
+from odedm.selection.sinkhorn.relaxation import LOOK_EVERY, RELAXATION, Transport, is_relaxed, least
+
+COARSE = 5
+"""Iterations in half precision: what they get wrong is below what the remaining ones still correct."""
 
 ROWS, BINS, DEPTH, WARPS, STAGES = 64, 64, 32, 4, 4
 """Pairs and bins of a tile, how many bins of the other side it takes at a time, and how the GPU works on it."""
@@ -26,12 +29,12 @@ NEAR = 1e-2
 """While most errors are larger than this, half precision is enough: a third of the products."""
 
 
-@triton.jit(do_not_specialize=["pairs"])
+@triton.jit(do_not_specialize=["pairs", "power"])
 def _scale(
-    other, kernel, mass, index, old, far, new, error, pairs, out_bins, in_bins, tiny,
+    other, kernel, mass, index, old, power, new, error, pairs, out_bins, in_bins, tiny,
     ROWS: tl.constexpr, BINS: tl.constexpr, DEPTH: tl.constexpr, COARSE: tl.constexpr,
 ):  # fmt: skip
-    """Set new = m · (m / old)^far with m = mass / (K other), and error to |old · (K other) − mass| summed by tile.
+    """Set new = m · (m / old)^power with m = mass / (K other), and error to |old · (K other) − mass| summed by tile.
 
     K and the scalings are sums of two numbers in bfloat16, see `halves`: three products on tensor cores that are off by
     2⁻¹⁶ of each term; for `COARSE` the first of them alone.
@@ -60,9 +63,8 @@ def _scale(
     before = tl.load(old + at, mask=there, other=0.0).to(tl.float32)
     before += tl.load(old + size + at, mask=there, other=0.0).to(tl.float32)
     tl.store(error + long * tiles + tile, tl.sum(tl.abs(before * product - wanted), 1), mask=real)
-    power = tl.load(far + row, mask=real, other=0.0)
     fresh = wanted / tl.maximum(product, tiny)
-    beyond = tl.exp2(power[:, None] * (tl.log2(tl.maximum(fresh, tiny)) - tl.log2(tl.maximum(before, tiny))))
+    beyond = tl.exp2(power * (tl.log2(tl.maximum(fresh, tiny)) - tl.log2(tl.maximum(before, tiny))))
     result = tl.where(fresh > 0, fresh * beyond, 0.0)
     most = result.to(tl.bfloat16)
     tl.store(new + at, most, mask=there)
@@ -70,29 +72,29 @@ def _scale(
 
 
 def halves(x: Tensor) -> Tensor:
-    """Numbers [n, d] in float32 as sums of two in bfloat16 [2, n, d], as tensor cores take them."""
+    """Return numbers [n, d] in float32 as sums of two in bfloat16 [2, n, d], as tensor cores take them."""
     high = x.bfloat16()
     return torch.stack([high, (x - high).bfloat16()])
 
 
 def whole(x: Tensor) -> Tensor:
-    """The sums [n, d] of `halves`."""
+    """Return the sums [n, d] of `halves`."""
     return x[0].float() + x[1].float()
 
 
 def scale(
-    other: Tensor, kernel: Tensor, mass: Tensor, index: Tensor, old: Tensor, far: Tensor, *, coarse: bool = False
+    other: Tensor, kernel: Tensor, mass: Tensor, index: Tensor, old: Tensor, *, relaxed: bool, coarse: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """The scalings [p, out] that follow `old` for `other` [p, in], and the errors of `old` in parts [p, tiles].
+    """Return the scalings [p, out] that follow `old` for `other` [p, in], and the errors of `old` in parts [p, tiles].
 
-    Scalings and kernel are given, and found, as `halves`. Pair i is to get `mass`[`index`[i]]; it goes
-    (m / old)^`far`[i] beyond m.
+    Scalings and kernel are given, and found, as `halves`. Pair i is to get `mass`[`index`[i]].
     """
     pairs, (out_bins, in_bins) = other.shape[1], kernel.shape[1:]
     tiles = triton.cdiv(out_bins, BINS)
-    new, error = torch.empty_like(old), far.new_empty(pairs, tiles)
+    new, error = torch.empty_like(old), mass.new_empty(pairs, tiles)
+    power = RELAXATION - 1.0 if relaxed else 0.0
     _scale[(triton.cdiv(pairs, ROWS) * tiles,)](
-        other, kernel, mass, index, old, far, new, error, pairs, out_bins, in_bins, least(mass.dtype),
+        other, kernel, mass, index, old, power, new, error, pairs, out_bins, in_bins, least(mass.dtype),
         ROWS=ROWS, BINS=BINS, DEPTH=DEPTH, COARSE=coarse, num_warps=WARPS, num_stages=STAGES,
     )  # fmt: skip
     return new, error
@@ -101,53 +103,35 @@ def scale(
 def solve(
     source: Tensor, target: Tensor, row: Tensor, column: Tensor, kernel: DenseKernel, tolerance: float, iterations: int
 ) -> Transport:
-    """Pairs `source`[`row`] [p, s] and `target`[`column`] [p, d] in float32: costs and errors [p]."""
+    """Transport `source`[`row`] [p, s] to `target`[`column`] [p, d] in float32: costs and errors [p]."""
     source, target = source.contiguous(), target.contiguous()  # the kernel finds rows by counting
     pairs, coarse = len(row), min(COARSE, iterations - 1)
     first = coarse + 1
     cost, error = source.new_empty(pairs), source.new_full((pairs,), torch.inf)
-    pair, pace = torch.arange(pairs, device=row.device), Pace.first(error)
+    pair = torch.arange(pairs, device=row.device)
     u, v = (halves(side.new_ones(pairs, side.shape[1])) for side in (source, target))
-    forth, back, beyond = halves(kernel.weight), halves(kernel.weight.T), torch.zeros_like(error)
+    forth, back = halves(kernel.weight), halves(kernel.weight.T)
     for done in range(iterations + 1):
-        if done == 1 < iterations // 2:
-            beyond = pace.far - 1
-        if done == iterations // 2:  # plain ones come last, as in `sinkhorn._beyond`
-            beyond = torch.zeros_like(beyond)
-        fresh, parts = scale(v, forth, source, row, u, beyond, coarse=done < coarse)
+        relaxed = is_relaxed(done, iterations)
+        next_u, parts = scale(v, forth, source, row, u, relaxed=relaxed, coarse=done < coarse)
         if done == iterations or (done >= first and (done - first) % LOOK_EVERY == 0):
-            now = parts.sum(1)
-            pace = pace.look(now)
-            ready = now < tolerance if done < iterations else torch.ones_like(now, dtype=torch.bool)
-            amount, far = torch.stack([ready.sum(), (now > NEAR).sum()]).tolist()
-            if far * 2 > len(now) and done < iterations // 4:
+            error_now = parts.sum(1)
+            ready = error_now < tolerance if done < iterations else torch.ones_like(error_now, dtype=torch.bool)
+            amount, far = torch.stack([ready.sum(), (error_now > NEAR).sum()]).tolist()
+            if far * 2 > len(error_now) and done < iterations // 4:
                 coarse = done + LOOK_EVERY  # until the next look, which is at full precision as all are
-            beyond = pace.far - 1 if done < iterations // 2 else beyond
             # moving the others up costs a pass, so a few are carried along; of few pairs all, as starting work is dear
             if amount == len(ready) or (amount * 8 >= len(ready) > FEW):
                 stay, leave = ready.byte().argsort(stable=True).split([len(ready) - amount, amount])
                 cost[pair[leave]] = (whole(u[:, leave]) * kernel.apply_cost(whole(v[:, leave]))).sum(1)
-                error[pair[leave]] = now[leave]
+                error[pair[leave]] = error_now[leave]
                 if amount == len(ready):
                     break
-                pair, row, column, pace = pair[stay], row[stay], column[stay], pace.of(stay)
-                beyond, fresh, v = beyond[stay], fresh[:, stay], v[:, stay]
-        u = fresh
-        v, _ = scale(u, back, target, column, v, beyond, coarse=done < coarse)
+                pair, row, column = pair[stay], row[stay], column[stay]
+                next_u, v = next_u[:, stay], v[:, stay]
+        u = next_u
+        v, _ = scale(u, back, target, column, v, relaxed=relaxed, coarse=done < coarse)
     return Transport(cost, error, done)
-
-
-def rough(source: Tensor, target: Tensor, row: Tensor, column: Tensor, kernel: DenseKernel, iterations: int) -> Tensor:
-    """Estimates [p] of the costs of the same pairs after a few iterations, all in half precision."""
-    source, target = source.contiguous(), target.contiguous()
-    u, v = (halves(side.new_ones(len(row), side.shape[1])) for side in (source, target))
-    forth, back = halves(kernel.weight), halves(kernel.weight.T)
-    far = source.new_zeros(len(row))
-    for _ in range(iterations):
-        u, _ = scale(v, forth, source, row, u, far, coarse=True)
-        v, _ = scale(u, back, target, column, v, far, coarse=True)
-        far = torch.full_like(far, ROUGH_RELAXATION - 1)  # the first iteration has nothing to go beyond
-    return (whole(u) * kernel.apply_cost(whole(v), coarse=True)).sum(1)
 
 
 def trial(device: torch.device) -> None:
@@ -155,4 +139,4 @@ def trial(device: torch.device) -> None:
     one, first = torch.ones(16, 16, device=device), torch.zeros(16, dtype=torch.int64, device=device)
     two = halves(one)
     for coarse in (True, False):
-        scale(two, two, one, first, two, one[:, 0].contiguous(), coarse=coarse)
+        scale(two, two, one, first, two, relaxed=True, coarse=coarse)

@@ -1,0 +1,125 @@
+"""Makes runs of the paper, each once, whatever table or figure asks for it, and goes on where it was stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from odedm.cli.console import err, say
+from odedm.cli.progress_display import shown
+from odedm.core.errors import UsageError
+from odedm.core.files import writable_folder
+from odedm.execute.backend import get_ready
+from odedm.execute.job import Job
+from odedm.execute.run_callbacks import RunCallback
+from odedm.paper.items import MINI_FOLDER, SEED, by_signature, keeps_evidence, run_signature, shipped_runs
+from odedm.results.folder import FinishedRun
+from odedm.results.packed import write_packed
+from odedm.results.result import Result
+from odedm.studies.grid import Grid
+from odedm.studies.merging import read_all
+from odedm.studies.runner import StudyRunner
+from odedm.studies.spec import Study
+from odedm.training.experiment import Experiment
+from odedm.training.observation import Observation
+
+SMALL_STUDY = Study(MINI_FOLDER, (Grid({"data": ("fashion-mini",)}),), about="Made by `odedm paper --mini`.")
+"""Marks the folder of the runs in miniature as a study's."""
+
+
+@dataclass
+class Packer(RunCallback):
+    """Packs all finished runs anew after each that is finished, so that a machine may vanish at any moment."""
+
+    path: Path
+    results: list[Result]
+
+    def on_finish(self, job: Job, result: Result) -> None:  # noqa: ARG002 - its result says all
+        """Pack it with the others."""
+        self.results.append(result)
+        write_packed(self.path, self.results)
+
+
+@dataclass(frozen=True)
+class PaperRuns:
+    """The finished runs of the paper, and how missing ones are made: by when, and followed by whom."""
+
+    runner: StudyRunner
+    packed: Sequence[Path] = ()
+    until: float | None = None
+    retry: bool = False
+    logs: Sequence[str] = ()
+    mini: bool = False
+
+    def finished(self) -> Mapping[str, FinishedRun]:
+        """Return all finished runs by their signature, whatever device made them."""
+        made = self.runner.store.runs_done().values()
+        return by_signature(made if self.mini else [*shipped_runs(), *read_all(self.packed).values(), *made])
+
+    def made(self) -> list[Result]:
+        """Return the results of the finished runs in the folder."""
+        return [run.result for run in self.runner.store.runs_done().values()]
+
+    def begin(self, study: Study) -> None:
+        """Make the folder one of the paper's."""
+        self.runner.store.init(SMALL_STUDY if self.mini else study)
+
+    def make(self, plans: Sequence[Experiment], study: Study, callbacks: Sequence[RunCallback] = ()) -> bool:
+        """Make runs, each once; return whether any failed. What of them is done in the store is not done again."""
+        runner, store = self.runner, self.runner.store
+        get_ready(len(plans), runner.execution)
+        planned = runner.plan(study, plans)
+        planned = replace(planned, jobs=[_observed(job) for job in planned.jobs])
+        store.check(SMALL_STUDY if self.mini else study)
+        writable_folder(store.folder)
+        with store.lock():
+            self.begin(study)
+            status = runner.status(planned)
+            start = len(status.to_start(retry=self.retry))
+            say(f"{study.about}: {len(plans)} runs are missing, {start} to start. Folder: {store.folder}")
+            with shown(start, [], self.logs) as listeners:
+                everyone = [*listeners, *callbacks]
+                status, summary = runner.run(status, planned, everyone, retry=self.retry, until=self.until)
+        if summary.left:
+            say("The budget is spent; what was under way is stored. The same command goes on.")
+        if status.failed:
+            hint = "" if self.retry else " Run them again with --retry."
+            first = next(iter(status.failed.values()))
+            say(f"{len(status.failed)} runs failed; failures.jsonl says which.{hint} The first: {first}")
+        return bool(status.failed)
+
+    def time_dac(self) -> None:
+        """Time the choice of prototypes with divide-and-conquer and without, where timings are missing."""
+        from odedm.paper.dac_timing import MINI, PAPER, measure
+
+        runner = self.runner
+        with err.status("Timing divide-and-conquer") as line:
+            measure(
+                MINI if self.mini else PAPER,
+                runner.store.folder,
+                device="auto" if runner.execution.is_remote else runner.device,
+                threads=runner.threads,
+                until=self.until,
+                report=lambda left: line.update(f"Timing divide-and-conquer: {left} left"),
+            )
+
+
+def _observed(job: Job) -> Job:
+    """Return the job that keeps its features and choices if a figure shows them, whichever table asks for it first."""
+    signature = run_signature(job.experiment.describe()).rpartition(SEED)[0]
+    observation = Observation(evidence=signature in keeps_evidence())
+    return replace(job, options=replace(job.options, observation=observation))
+
+
+def absent_data(names: Sequence[str]) -> list[str]:
+    """Return the data sets that are not here."""
+    from odedm.data.opening import load_dataset
+
+    absent = []
+    for name in dict.fromkeys(names):
+        try:
+            load_dataset(name)
+        except UsageError:
+            absent.append(name)
+    return absent

@@ -1,0 +1,216 @@
+"""An interrupt at any line of the package leaves a learner whole, or it says that it is not."""
+
+import copy
+import os
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import odedm
+from odedm import ODEDM, Learner, UsageError
+from odedm.learner.turns import Turns
+
+PACKAGE = str(Path(odedm.__file__).parent)
+rng = np.random.default_rng(0)
+CENTERS = rng.normal(size=(6, 8)) * 2
+QUERY = rng.normal(size=(6, 8)).astype(np.float32)
+EVERY = int(os.environ.get("ODEDM_LINES_EVERY", "67"))
+"""Of the lines that run, each at its first and its last time, so many are passed over; none by hand."""
+
+
+class Interrupt(BaseException):
+    """Stands for KeyboardInterrupt, which pytest takes for its own."""
+
+
+def data(classes, amount=16, seed=0):
+    generator = np.random.default_rng(seed)
+    y = generator.choice(classes, amount)
+    return (CENTERS[y] + generator.normal(size=(amount, 8))).astype(np.float32), y
+
+
+def net():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2))
+
+
+def untaught():
+    return Learner("er", memory=20, net=net(), batch=8)
+
+
+def taught():
+    learner = Learner(
+        "derpp", memory=ODEDM(30, rho=0.5, candidates=3), net=net(), batch=8, patience=None, options={"momentum": 0.9}
+    )
+    learner.partial_fit(*data([0, 1]))
+    learner.consolidate()
+    return learner.partial_fit(*data([0, 1, 2], seed=1))
+
+
+ACTIONS = {
+    "the first rows": (
+        lambda: Learner("er", memory=20, net=net(), batch=8),
+        lambda one: one.partial_fit(*data([0, 1])),
+    ),
+    "rows": (taught, lambda one: one.partial_fit(*data([0, 1, 2], seed=2))),
+    "classes that join": (taught, lambda one: one.partial_fit(*data([3, 4, 5], 8, seed=2))),
+    "consolidation": (taught, lambda one: one.consolidate()),
+    "release": (taught, lambda one: one.release([0])),
+    "a question": (taught, lambda one: one.predict_proba(QUERY)),
+    "fit": (taught, lambda one: one.fit(*data([0, 1], seed=3))),
+}
+
+
+def answer(learner):
+    """What a learner is: its answers, its memory, its counts, and what it answers after one more update."""
+    if not learner.rows_seen_:
+        return None
+    again = copy.deepcopy(learner)
+    before = again.predict_proba(QUERY).tobytes(), again.rows()["x"].tobytes(), again.rows_seen_, len(again.classes_)
+    again.partial_fit(*data([0, 1], 8, seed=9))
+    return *before, again.predict_proba(QUERY).tobytes(), again.rows()["x"].tobytes()
+
+
+def places_of(action, learner):
+    """The lines of the package that an action runs, each by how many lines ran before its first and its last time."""
+    places, count = {}, 0
+
+    def trace(frame, event, _argument):
+        nonlocal count
+        if not frame.f_code.co_filename.startswith(PACKAGE):
+            return None
+        if event == "line":
+            count += 1
+            first, _ = places.setdefault((frame.f_code.co_filename, frame.f_lineno), (count, count))
+            places[frame.f_code.co_filename, frame.f_lineno] = first, count
+        return trace
+
+    sys.settrace(trace)
+    try:
+        action(learner)
+    finally:
+        sys.settrace(None)
+    return sorted({at for both in places.values() for at in both})
+
+
+def interrupt(action, learner, at):
+    """Run an action until so many lines of the package have run, and interrupt it there; say where that was."""
+    count, place = 0, ""
+
+    def trace(frame, event, _argument):
+        nonlocal count, place
+        if not frame.f_code.co_filename.startswith(PACKAGE):
+            return None
+        count += event == "line"
+        if count == at and event == "line":
+            place = f"{frame.f_code.co_filename.removeprefix(PACKAGE)}:{frame.f_lineno}"
+            sys.settrace(None)
+            raise Interrupt
+        return trace
+
+    sys.settrace(trace)
+    try:
+        action(learner)
+    except Interrupt:
+        pass
+    finally:
+        sys.settrace(None)
+    return place
+
+
+def others_may_enter(learner):
+    """Whether another thread finds both locks free."""
+    found = []
+
+    def enter():
+        for lock in (learner._turns.lock, learner._turns.writer):
+            found.append(lock.acquire(timeout=5))
+            lock.release()
+
+    thread = threading.Thread(target=enter)
+    thread.start()
+    thread.join()
+    return found == [True, True]
+
+
+def states_of(begin, action):
+    """Return what the learner is before the action, after each of its updates, and after it."""
+    learner = begin()
+    states = [answer(learner)]
+    original = type(learner)._learn
+
+    def watched(self, *given):
+        original(self, *given)
+        type(learner)._learn = original  # while the answer is taken
+        states.append(answer(self))
+        type(learner)._learn = watched
+
+    type(learner)._learn = watched
+    try:
+        action(learner)
+    finally:
+        type(learner)._learn = original
+    return [*states, answer(learner)]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("what", ACTIONS)
+def test_an_interrupt_at_any_line_leaves_it_whole_or_it_says_so(what, tmp_path):
+    begin, action = ACTIONS[what]
+    legal, template = states_of(begin, action), begin()
+    places = places_of(action, copy.deepcopy(template))
+    threads, dtype, whole, broken, silent = torch.get_num_threads(), torch.get_default_dtype(), 0, 0, []
+    for at in places[::EVERY]:
+        learner = copy.deepcopy(template)
+        place = interrupt(action, learner, at)
+        settings = torch.get_num_threads() == threads and torch.get_default_dtype() is dtype
+        if not settings or not torch.is_grad_enabled():
+            silent.append((place, "settings"))
+            torch.set_num_threads(threads)
+            torch.set_grad_enabled(True)
+        if not others_may_enter(learner):
+            silent.append((place, "lock"))
+            learner._turns = Turns()
+        if learner._broken:
+            broken += 1
+            with pytest.raises(UsageError, match="stopped in the middle"):
+                learner.save(tmp_path / "file")
+            continue
+        whole += 1
+        if learner.rows_seen_:
+            file = learner.save(tmp_path / "file")
+            states = [answer(learner), answer(Learner.load(file, net=net()))]
+        else:
+            states = [None]
+        if any(state not in legal for state in states):
+            silent.append((place, "state"))
+    tried = f"{what}: {len(places[::EVERY])} of {len(places)} lines"
+    print(f"{tried}, {whole} whole, {broken} say that they are broken, {len(silent)} silent")
+    assert silent == []
+    assert whole
+
+
+def test_what_is_refused_changes_nothing():
+    learner = taught()
+    before = answer(learner)
+    x, y = data([0, 1])
+    for call in (
+        lambda: learner.partial_fit(x[:, :3], y),
+        lambda: learner.partial_fit(x, y[:3]),
+        lambda: learner.partial_fit(x, y.astype(str)),
+        lambda: learner.partial_fit(x * np.nan, y),
+        lambda: learner.partial_fit(x, y, classes=["a"]),
+        lambda: learner.fit(x * np.nan, y),
+        lambda: learner.fit(x, y[:3]),
+        lambda: learner.consolidate([77]),
+        lambda: learner.release([77]),
+        lambda: learner.set_params(batch=0),
+        lambda: learner.set_params(lr=3.0),
+    ):
+        with pytest.raises(UsageError):
+            call()
+        assert answer(learner) == before
