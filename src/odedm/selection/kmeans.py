@@ -18,7 +18,7 @@ NOISE_ROWS = 64
 """Seeds whose noise is drawn by one call and moved by one transfer."""
 
 MOST_DRAWS = 5
-"""Points that are drawn for a seed at most: more take longer, and bring the inertia of 160 or 480 clusters down by half a per cent."""
+"""Points that are drawn for a seed at most: more take longer, and bring inertias down by half a per cent."""
 
 STEPS = 16
 """Of twice as many clusters or more, draws for several seeds are made together, so many times in all.
