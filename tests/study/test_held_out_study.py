@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 from commands import odedm
+from odedm.report.held_out_table import held_out_csv, held_out_rows
+from odedm.study.held_out_trials import Scored, held_out_trials, scored
+from odedm.study.study import parse
 from test_tuning import scrambled
 
 from odedm import ODEDM, Experiment, Herding, Native, Random, Reservoir, blobs
@@ -15,9 +18,6 @@ from odedm.execute.planning import plan_jobs, run_dir_under
 from odedm.execute.run_job import run_job
 from odedm.memory.build_context import StreamShape
 from odedm.methods.hyperparameters import configure
-from odedm.report.held_out_table import held_out_csv, held_out_rows
-from odedm.study.held_out_trials import Scored, held_out_trials, scored
-from odedm.study.study import parse
 from odedm.training.experiment import content_key
 from odedm.training.tricks import Tricks, check_tricks
 
