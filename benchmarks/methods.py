@@ -21,7 +21,7 @@ import torch
 from rich.console import Console
 
 from odedm import ODEDM, Experiment, Native, NoMemory, Run, from_arrays
-from odedm.cli.board import Board
+from odedm.cli.progress_display import ProgressDisplay
 from odedm.core.registry import METHODS
 from odedm.execute.backend import ExecutionConfig
 from odedm.execute.planning import plan_jobs, run_dir_under
@@ -48,7 +48,7 @@ def accuracy(names: Sequence[str], seeds: int, out: Path | None, runs: Path) -> 
     ]
     planned = plan_jobs(plans, run_dir_under(runs))
     todo = [job for job in planned.jobs if not (job.folder / "result.json").is_file()]
-    with Board(Console(stderr=True), len(todo)) as board:
+    with ProgressDisplay(Console(stderr=True), len(todo)) as board:
         run_jobs(todo, planned.data, ExecutionConfig(), [board])
     table = to_markdown(summarise(load([job.folder for job in planned.jobs])))
     print(table)

@@ -11,9 +11,9 @@ from typing import Any
 from odedm import ODEDM, Dataset, Experiment, Reservoir
 from odedm.data.opening import load_dataset
 from odedm.execute.backend import ExecutionConfig
-from odedm.execute.job import Done, Event, Failed, Job, ProgressReport, RunOptions, WorkerLost
-from odedm.execute.observers import Observer
+from odedm.execute.job import TRIES, Done, Event, Failed, Job, ProgressReport, RunOptions, WorkerLost
 from odedm.execute.planning import plan_jobs
+from odedm.execute.run_callbacks import RunCallback
 from odedm.execute.scheduler import run_jobs
 from odedm.results.result import Result
 
@@ -32,7 +32,7 @@ def open_all(jobs: list[Job]) -> dict[str, Dataset]:
     return {name: load_dataset(name) for name in dict.fromkeys(job.experiment.data for job in jobs)}
 
 
-def run_all(jobs: list[Job], *observers: Observer, workers: int | None = None) -> list[Result]:
+def run_all(jobs: list[Job], *observers: RunCallback, workers: int | None = None) -> list[Result]:
     """The results of jobs, run as any command runs them; every one must succeed."""
     summary = run_jobs(jobs, open_all(jobs), ExecutionConfig(workers=workers), observers)
     assert summary.failed == {}, summary.failed
@@ -71,10 +71,10 @@ def write_run(job: Job, **how: float) -> Path:
 
 
 class Puppet:
-    """An backend whose jobs are over at once: well, with the sentence that is set for their key, or lost so often."""
+    """A backend whose jobs are over at once: well, with the sentence that is set for their key, or lost so often."""
 
     def __init__(self, write: Callable[[Job], object] = write_run, workers: int = 2) -> None:
-        self.workers, self.write = workers, write
+        self.workers, self.tries, self.write = workers, TRIES, write
         self.failing: dict[str, str | Failed] = {}
         self.losing: dict[str, list[WorkerLost]] = {}
         self.before: dict[str, list[Event]] = {}
@@ -101,8 +101,6 @@ class Puppet:
             elif job.key in self.failing:
                 how = self.failing[job.key]
                 yield how if isinstance(how, Failed) else Failed(job.key, how)
-            elif job.is_trial:
-                yield Done(job.key, 42.0)
             else:
                 self.write(job)
                 yield Done(job.key)
@@ -111,19 +109,19 @@ class Puppet:
         self.closed = True
 
 
-class Notes(Observer):
+class Notes(RunCallback):
     """Remembers what it is told."""
 
     def __init__(self) -> None:
         self.lines: list[tuple[Any, ...]] = []
 
     def __getattribute__(self, name: str) -> Any:
-        if name == "lines" or not hasattr(Observer, name) or name.startswith("_"):
+        if name == "lines" or not hasattr(RunCallback, name) or name.startswith("_"):
             return super().__getattribute__(name)
         return lambda *words: self.lines.append((name, *words))
 
     def said_lines(self) -> list[str]:
-        return [words[1] for words in self.lines if words[0] == "said"]
+        return [words[1] for words in self.lines if words[0] == "on_message"]
 
     def keys(self, what: str) -> list[str]:
         return [words[1].key for words in self.lines if words[0] == what]

@@ -21,8 +21,8 @@ from odedm.core.validators import Choice
 from odedm.execute.backend import ExecutionConfig
 from odedm.memory.settings import KINDS
 from odedm.paper.studies import READY
-from odedm.study.grid import axes
-from odedm.study.study import parse
+from odedm.studies.grid import axes
+from odedm.studies.spec import parse
 from odedm.training.experiment import Experiment
 from odedm.training.observation import Observation
 

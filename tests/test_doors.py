@@ -18,7 +18,7 @@ from odedm.cli.dotted_settings import spelling
 from odedm.core.configuration import settings_of
 from odedm.execute.backend import ExecutionConfig
 from odedm.memory.settings import KINDS
-from odedm.study.grid import axes
+from odedm.studies.grid import axes
 from odedm.training.experiment import Experiment
 from odedm.training.observation import Observation
 from odedm.training.preparation import prepare
@@ -34,7 +34,7 @@ import typer.testing
 import odedm
 from odedm.cli.app import app
 from odedm.cli.reference import reference
-from odedm.study.study import parse
+from odedm.studies.spec import parse
 from odedm.training.experiment import content_key
 
 help = typer.testing.CliRunner().invoke(app, ["list", "settings"], env={"COLUMNS": "200"}).output

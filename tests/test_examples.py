@@ -4,6 +4,7 @@ import re
 import runpy
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from commands import interrupted, odedm
@@ -66,3 +67,13 @@ def test_a_loss_and_a_policy_of_ones_own_go_through_lanes_a_study_its_report_and
     (at_once,) = (tmp_path / "study").glob(f"runs/{went_on.parts[-3]}/seed-0/result.json")
     assert Result.load(went_on).class_il == Result.load(at_once).class_il
     del sys.modules["own_method"]
+
+
+def test_another_search_chooses_by_validated_runs(monkeypatch):
+    """Optuna is no dependency; what it calls is tried with a trial that suggests the same again and again."""
+    path = EXAMPLES / "optuna_search.py"
+    assert len(path.read_text().splitlines()) <= 31
+    monkeypatch.setitem(sys.modules, "optuna", SimpleNamespace(Trial=object))
+    validated = runpy.run_path(str(path))["validated"]
+    trial = SimpleNamespace(suggest_float=lambda _name, low, high, log: (low * high) ** 0.5)
+    assert 50 < validated(trial) <= 100

@@ -27,8 +27,8 @@ from odedm.core.accel.triton_support import has_kernels
 from odedm.core.registry import DISTANCES, METHODS, RETRIEVALS, WITHOUT_CLUSTERS
 from odedm.execute.backend import ExecutionConfig
 from odedm.execute.job import Message, ProgressReport
-from odedm.execute.observers import Observer
-from odedm.execute.run_job import train_job
+from odedm.execute.run_callbacks import RunCallback
+from odedm.execute.run_job import run_job
 from odedm.execute.scheduler import run_jobs
 from odedm.memory import purity
 from odedm.memory.purity import survivors
@@ -368,7 +368,7 @@ def test_a_killed_run_that_goes_on_from_its_checkpoints_equals_the_unkilled_one(
     words = {"method": method, "data": "shapes", "device": "cuda", "batch": 4, "cuda_graph": capture}
     plan = Experiment(RESUMED[method], options={"momentum": 0.9}, **words)
     monkeypatch.setattr("odedm.execute.run_job.TICK", 0.0)
-    straight = train_job(job_of(plan, tmp_path / "straight"), data=data)
+    straight = run_job(job_of(plan, tmp_path / "straight"), data=data)
     job = job_of(plan, tmp_path / "killed", schedule=Schedule.parse("7 steps"))
     total = sum(straight.result.provenance["steps"].values())
     for share in (0.3, 0.5, 0.8):
@@ -378,11 +378,11 @@ def test_a_killed_run_that_goes_on_from_its_checkpoints_equals_the_unkilled_one(
                 raise _Killed
 
         with pytest.raises(_Killed):
-            train_job(job, kill, data=data)
+            run_job(job, kill, data=data)
     with pytest.raises(Stopped):
-        train_job(job, data=data, stop=lambda: True)
+        run_job(job, data=data, stop=lambda: True)
     told = []
-    again = train_job(job, told.append, data=data)
+    again = run_job(job, told.append, data=data)
     assert any("Going on after step" in event.line for event in told if isinstance(event, Message))
     steps = again.result.provenance["steps"]
     assert sum(steps.values()) == total
@@ -404,7 +404,7 @@ def test_lanes_on_streams_go_on_after_a_stop(tmp_path):
     plans = [Experiment(ODEDM(40, k=2), data="shapes", device="cuda", batch=4, seed=seed) for seed in range(3)]
     jobs = [job_of(plan, tmp_path / "runs" / str(number)) for number, plan in enumerate(plans)]
 
-    class Impatient(Observer):
+    class Impatient(RunCallback):
         def progress(self, job, done, total):
             raise KeyboardInterrupt
 
@@ -427,7 +427,7 @@ def test_a_loss_that_is_no_number_is_found_without_asking_the_device(tmp_path):
     with pytest.raises(
         UsageError, match=r"At one of the steps 1 to 2, in task 1 of 3, the loss is not a finite number"
     ):
-        train_job(job, data=shapes())
+        run_job(job, data=shapes())
     assert not list(tmp_path.iterdir()), "no state of it was stored"
 
 

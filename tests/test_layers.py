@@ -19,7 +19,7 @@ LAYERS = (
     {"results"},
     {"training"},
     {"execute", "learner", "integrations"},
-    {"study", "recipes", "testing"},
+    {"studies", "recipes", "testing"},
     {"report"},
     {"paper"},
     {"cli"},
@@ -51,14 +51,13 @@ OPTIONAL |= {
     "triton": {
         "nets/grouped_batch_norm_triton.py",
         "nets/second_derivatives_triton.py",
-        "methods/adaptation_steps_triton.py",
         "selection/sinkhorn/solver_triton.py",
         "methods/row_squares_triton.py",
         "memory/purity_triton.py",
     },
 }
 OPTIONAL |= {"avalanche": {"integrations/avalanche.py"}, "utils": {"integrations/mammoth.py"}}  # Mammoth's utils
-OPTIONAL |= {"ray": {"execute/ray_backend.py"}, "pandas": {"report/notebook.py"}}
+OPTIONAL |= {"wandb": {"training/loggers.py"}, "ray": {"execute/ray_connection.py"}, "pandas": {"report/notebook.py"}}
 
 
 def imports(path):

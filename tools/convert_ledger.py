@@ -22,7 +22,7 @@ from odedm.core.checksums import write_checksums
 from odedm.core.files import write_bytes, write_text
 from odedm.results.packed import read_packed, write_packed
 from odedm.results.result import SCHEMA, Result
-from odedm.study.reuse import key_of_result
+from odedm.studies.run_store import key_of_result
 
 ROOT = Path(__file__).resolve().parents[1]
 EVERYTHING = (
@@ -197,7 +197,7 @@ RENAMES: tuple[Step, ...] = (
     rename("provenance.outside", "plugins"),
     drop("experiment.memory.choose_again"),  # false in every run that is kept
     rename("experiment.setting", "imbalance"),
-    rename("contests.*.setting", "imbalance"),
+    rename("tuned.*.setting", "imbalance"),
     settings_of_clusters,
     rename("experiment.draw", "replay_batch"),
     rename("experiment.columns", "eval_classes"),

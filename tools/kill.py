@@ -4,14 +4,13 @@ python tools/kill.py --kills 300 [--seed 0] [--only run lanes study import ray] 
 
 Signals are KILL, TERM, INT, HUP and STOP with KILL after it; they go to the command itself or to one of its workers.
 What was killed is started again with the same words until it ends by itself. Compared bit for bit are accuracies,
-memories, scores of trials and imported tensors; a command that fails without being killed, does not end, or leaves
+memories and imported tensors; a command that fails without being killed, does not end, or leaves
 noise on its error stream counts as wrong.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
 import signal
@@ -55,14 +54,9 @@ class Scenario:
     """Whether it replaces a lost worker; an import ends with a sentence, for a picture may have been to blame."""
 
 
-def runs_and_scores(out: Path) -> Any:
-    """Results and memories, and the scores of trials."""
-    scores = {}
-    if (out / "trials.jsonl").is_file():
-        for line in (out / "trials.jsonl").read_text().splitlines():
-            if line.endswith("}"):
-                scores[json.loads(line)["key"]] = json.loads(line)["score"]
-    return exact(stored(Today(), out)), scores
+def finished_runs(out: Path) -> Any:
+    """Results and memories."""
+    return exact(stored(Today(), out))
 
 
 def tensors(out: Path) -> Any:
@@ -76,9 +70,9 @@ def scenarios(place: Path) -> dict[str, Scenario]:
     study = place / "small.toml"
     study.write_text(SMALL, encoding="utf-8")
     known = {
-        "run": Scenario(lambda out: [*RUN, "--seeds", "1", "--out", str(out)], runs_and_scores),
-        "lanes": Scenario(lambda out: [*RUN, "--seeds", "4", "--workers", "2", "--out", str(out)], runs_and_scores),
-        "study": Scenario(lambda out: ["study", str(study), "--workers", "2", "--out", str(out)], runs_and_scores),
+        "run": Scenario(lambda out: [*RUN, "--seeds", "1", "--out", str(out)], finished_runs),
+        "lanes": Scenario(lambda out: [*RUN, "--seeds", "4", "--workers", "2", "--out", str(out)], finished_runs),
+        "study": Scenario(lambda out: ["study", str(study), "--workers", "2", "--out", str(out)], finished_runs),
         "import": Scenario(
             # once more where it was killed after it was done, which without --overwrite is refused
             lambda _: ["data", "import", str(pictures(place)), "--as", "pictures", "--overwrite"],
@@ -88,7 +82,7 @@ def scenarios(place: Path) -> dict[str, Scenario]:
     }
     if find_spec("ray") is not None:
         words = ["--backend", "ray", "--workers", "2", "--device", "cpu"]
-        known["ray"] = Scenario(lambda out: ["study", str(study), *words, "--out", str(out)], runs_and_scores, 1)
+        known["ray"] = Scenario(lambda out: ["study", str(study), *words, "--out", str(out)], finished_runs, 1)
     return known
 
 

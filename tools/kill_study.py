@@ -31,9 +31,6 @@ dac = "paper"
 batch = 1
 seeds = 3
 
-[select]
-tasks = 2
-seeds = [77]
 """
 
 
@@ -89,7 +86,7 @@ def check(out: Path, calm: Path, kills: int) -> str:
     if runs != len(fingerprints(calm)):
         raise SystemExit("runs were lost")
     again = sum(number - 1 for number in starts.values())
-    return f"{runs} runs, killed {kills} times, {again} runs or trials went on after a kill; equal tables"
+    return f"{runs} runs, killed {kills} times, {again} runs went on after a kill; equal tables"
 
 
 def disturbed(words: list[str], out: Path, kills: int, rng: random.Random, longest: float) -> int:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from odedm.nets.base import Net
     from odedm.recipes.recommendations import recipe
     from odedm.report.notebook import Results
+    from odedm.report.run_study import study
     from odedm.results.result import Result
     from odedm.selection.budget import prototypes_per_class
     from odedm.selection.distance import Distance
@@ -41,11 +42,13 @@ if TYPE_CHECKING:
     from odedm.stream.tasks import Stream, split
     from odedm.stream.torch_datasets import from_torch
     from odedm.training.experiment import Experiment
+    from odedm.training.loggers import JsonLines, Logger, TensorBoard, WandB
     from odedm.training.observation import Observation
     from odedm.training.outcomes import Outcomes
     from odedm.training.retrieval import MIR, Retrieval
     from odedm.training.run import Outcome, Run
     from odedm.training.train import train
+    from odedm.training.training_log import LearnerLog
 
 _HOMES = {
     "prototypes_per_class": "selection.budget",
@@ -93,6 +96,12 @@ _HOMES = {
     "Retrieval": "training.retrieval",
     "Result": "results.result",
     "Results": "report.notebook",
+    "study": "report.run_study",
+    "JsonLines": "training.loggers",
+    "Logger": "training.loggers",
+    "TensorBoard": "training.loggers",
+    "WandB": "training.loggers",
+    "LearnerLog": "training.training_log",
     "load_dataset": "data.opening",
     "Dataset": "stream.dataset",
     "from_arrays": "stream.dataset",
@@ -117,8 +126,11 @@ __all__ = [
     "DualMemory",
     "Experiment",
     "Herding",
+    "JsonLines",
     "Learner",
     "LearnerEvent",
+    "LearnerLog",
+    "Logger",
     "Memory",
     "MemoryPart",
     "Method",
@@ -143,8 +155,10 @@ __all__ = [
     "Store",
     "Stream",
     "Task",
+    "TensorBoard",
     "TrainedModel",
     "UsageError",
+    "WandB",
     "__version__",
     "blobs",
     "from_arrays",
@@ -159,6 +173,7 @@ __all__ = [
     "select",
     "shapes",
     "split",
+    "study",
     "testing",
     "train",
 ]

@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 from odedm.checkpoint.lock import NOTE, check_not_held, hold, is_held, read_owner
 from odedm.cli import run_command
 from odedm.cli.app import app
-from odedm.cli.board import Board
+from odedm.cli.progress_display import ProgressDisplay
 from odedm.core.errors import LockedError, UsageError
 from odedm.execute.scheduler import Summary
 
@@ -99,10 +99,10 @@ def test_runs_that_another_process_took_meanwhile_are_one_sentence(tmp_path):
     jobs = [job_of(replace(SMALL, seed=seed), tmp_path / str(seed)) for seed in range(3)]
     sentence = "'work' is in use by process 5 on 'here' since then. Wait for it, end it, or give another --out."
     screen = Console(file=io.StringIO(), width=200)
-    with Board(screen, 3) as board:
-        board.taken(jobs[0], sentence)
+    with ProgressDisplay(screen, 3) as board:
+        board.on_taken(jobs[0], sentence)
         assert screen.file.getvalue() == ""
-        board.failed(jobs[1], "the camera is in use by pid 7")
+        board.on_fail(jobs[1], "the camera is in use by pid 7")
         assert board.failures == 2
     assert "the camera" in screen.file.getvalue()
     every = {job.key: sentence for job in jobs}

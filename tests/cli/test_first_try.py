@@ -10,7 +10,6 @@ from odedm.cli.app import app
 from odedm.results.comparison import compare
 from odedm.results.folder import FinishedRun
 from odedm.training.experiment import content_key
-from odedm.training.hold_out import Selection, held_out
 
 FEW = 7
 
@@ -47,11 +46,12 @@ def test_a_limited_run_is_sound_and_another_problem(tmp_path):
     assert "limit must be a whole number, 1 or more" in odedm("run", "--data", "blobs", "--limit", 0, code=2)
 
 
-def test_held_out_rows_are_of_the_limited_ones():
-    plan = Experiment(Reservoir(20), method="er", data="blobs", tasks=5, limit=FEW)
-    _, part = held_out(blobs(), plan, Selection(tasks=2))
-    assert len(part.label) + len(part.test_label) == 4 * FEW
-    assert Run(plan).stream.tasks[0].rows["label"].numel() == 2 * FEW
+def test_validation_rows_are_of_the_limited_ones():
+    plan = Experiment(Reservoir(20), method="er", data="blobs", tasks=5, limit=FEW, validation=0.25, first_tasks=2)
+    stream = Run(plan).stream
+    held_out = sum(len(test["label"]) for test in stream.tests)
+    assert held_out == 4 * round(0.25 * FEW)
+    assert sum(map(len, stream.tasks)) + held_out == 4 * FEW
 
 
 def test_one_task_is_said_to_leave_odedm_nothing_to_do(tmp_path):

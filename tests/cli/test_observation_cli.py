@@ -29,7 +29,7 @@ def said(done):
 @pytest.fixture(scope="module")
 def looked(tmp_path_factory):
     out = tmp_path_factory.mktemp("runs")
-    done = call("run", *TINY, *LOOKS, "--seeds", 2, "--events", out / "logs" / "events.jsonl", "--out", out)
+    done = call("run", *TINY, *LOOKS, "--seeds", 2, "--log", f"jsonl:{out}/logs/events.jsonl", "--out", out)
     assert done.exit_code == 0, done.output
     return out
 
@@ -46,7 +46,7 @@ def test_a_run_that_looks_leaves_evidence_accuracies_and_events(looked, folder):
     lines = [json.loads(line) for line in (looked / "logs" / "events.jsonl").read_text().splitlines()]
     ends = {line["run"]: line for line in lines if line["event"] == "finished"}
     assert set(ends) == {f"{folder.parent.name}/seed-{seed}" for seed in (0, 1)}
-    assert ends[f"{folder.parent.name}/seed-0"]["anytime"] == result.anytime
+    assert ends[f"{folder.parent.name}/seed-0"]["acc_last"] == result.acc_last
 
 
 def test_what_is_finished_without_a_look_says_so_and_is_not_trained_again(tmp_path):
@@ -54,7 +54,7 @@ def test_what_is_finished_without_a_look_says_so_and_is_not_trained_again(tmp_pa
     assert call(*words).exit_code == 0
     (path,) = tmp_path.glob("*/seed-0/result.json")
     before = path.read_bytes()
-    done = call(*words, *LOOKS, "--events", tmp_path / "events.jsonl")
+    done = call(*words, *LOOKS, "--log", f"jsonl:{tmp_path}/events.jsonl")
     assert done.exit_code == 0
     for what in ("evidence", "any-time accuracy"):
         assert f"was finished without {what}. --overwrite would train again, and make it." in said(done)
@@ -70,7 +70,7 @@ def test_what_is_finished_without_a_look_says_so_and_is_not_trained_again(tmp_pa
 def test_resume_looks_at_what_the_run_did(tmp_path, monkeypatch, folder):
     with interrupted(monkeypatch, 7):
         assert call("run", *TINY, *LOOKS, "--out", tmp_path).exit_code == 130
-    done = call("resume", tmp_path, "--events", tmp_path / "events.jsonl")
+    done = call("resume", tmp_path, "--log", f"jsonl:{tmp_path}/events.jsonl")
     assert done.exit_code == 0, done.output
     assert "Going on after step" in said(done)
     assert "began" not in said(done)
@@ -83,7 +83,7 @@ def test_resume_looks_at_what_the_run_did(tmp_path, monkeypatch, folder):
 BAD = {
     "fewer than no tests": (["--anytime", "-1"], "anytime must be a whole number, 0 or more; -1"),
     "half a test": (["--anytime", "1.5"], "Invalid value for '--anytime'"),
-    "events into a folder": (["--events", "."], "is a folder; events go into a file"),
+    "events into a folder": (["--log", "jsonl:."], "is a folder; events go into a file"),
 }
 
 
@@ -100,7 +100,7 @@ def test_bad_words_end_in_one_sentence_and_leave_nothing(case, tmp_path):
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_logs_for_tensorboard(tmp_path):
     done = call(
-        "run", *TINY, "--method", "er", "--anytime", 2, "--tensorboard", tmp_path / "logs", "--out", tmp_path / "o"
+        "run", *TINY, "--method", "er", "--anytime", 2, "--log", f"tensorboard:{tmp_path}/logs", "--out", tmp_path / "o"
     )
     assert done.exit_code == 0, done.output
     assert list((tmp_path / "logs").glob("*/seed-0/events.*"))

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from typer.testing import CliRunner
 from odedm.checkpoint.checkpoint import checkpoint_folders
 from odedm.checkpoint.stop import Stopped, stop_on_signal
 from odedm.cli.app import app
+from odedm.core.plain_data import json_hash
 
 FAULTS = Path(__file__).parents[2] / "benchmarks" / "faults.py"
 TINY = ["--data", "blobs", "--batch", "4", "--capacity", "30", "--memory", "reservoir"]
@@ -63,7 +65,7 @@ def stopped(tmp_path, monkeypatch):
     out = tmp_path / "runs"
     for seed in (0, 1):
         with interrupted(monkeypatch, 30):
-            done = call("run", *TINY, "--seed", seed, "--out", out, "--events", tmp_path / "events.jsonl")
+            done = call("run", *TINY, "--seed", seed, "--out", out, "--log", f"jsonl:{tmp_path}/events.jsonl")
         assert done.exit_code == 130
         *_, last = (tmp_path / "events.jsonl").read_text().splitlines()
         assert json.loads(last)["event"] == "stopped"
@@ -257,3 +259,29 @@ def test_fresh_starts_what_is_unfinished_anew_and_leaves_what_is_done(tmp_path):
     done = call("run", *TINY, "--seeds", 2, "--restart", "--out", tmp_path)
     assert done.exit_code == 0, done.output
     assert len(list(tmp_path.glob("*/seed-*/result.json"))) == 2
+
+
+def test_a_run_that_cannot_go_on_keeps_no_other_from_it(tmp_path, monkeypatch):
+    """One without a checkpoint, one whose data is gone, and one that goes on."""
+    monkeypatch.setenv("ODEDM_DATA", str(tmp_path / "none"))
+    with interrupted(monkeypatch, 10):
+        assert call("run", *TINY, "--method", "er", "--device", "cpu", "--out", tmp_path / "runs").exit_code == 130
+    (work,) = works(tmp_path / "runs")
+    empty, gone = tmp_path / "runs" / "a" / ".seed-0.work", tmp_path / "runs" / "b" / ".seed-0.work"
+    empty.mkdir(parents=True)
+    shutil.copytree(work, gone)
+    for manifest in gone.rglob("manifest.json"):
+        stored = json.loads(manifest.read_text())
+        stored.pop("seal", None)
+        stored["configuration"]["data"] = "cifar10"
+        manifest.write_text(json.dumps({**stored, "seal": json_hash(stored)}))
+    done = call("resume", tmp_path / "runs")
+    said = " ".join(plain(done.output).split())
+    assert done.exit_code == 1
+    assert "a/seed-0' cannot go on: There is no checkpoint" in said
+    assert "b/seed-0' cannot go on: " in said
+    assert "2 of 3 runs could not go on; the lines above say why." in said
+    assert (work.with_name("seed-0") / "result.json").is_file()
+    done = call("resume", empty)
+    assert done.exit_code == 2
+    assert "There is no checkpoint" in plain(done.output)

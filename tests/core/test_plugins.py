@@ -26,8 +26,8 @@ from odedm.execute.planning import plan_jobs
 from odedm.memory.reservoir import ReservoirMemory
 from odedm.methods.er import ER
 from odedm.selection.distance import L2, MMD
-from odedm.study.grid import Grid
-from odedm.study.study import Study, parse
+from odedm.studies.grid import Grid
+from odedm.studies.spec import Study, parse
 
 CANARY = """
 import pathlib

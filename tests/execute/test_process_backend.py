@@ -26,10 +26,8 @@ from odedm.execute.job import CheckpointSaved, ProgressReport, WorkerLost
 from odedm.execute.process_backend import ProcessBackend
 from odedm.execute.ray_backend import do_remotely
 from odedm.execute.scheduler import Scheduler, run_jobs
-from odedm.execute.time_estimate import TimeEstimate
 from odedm.results.folder import EVIDENCE_FILE, FILE, MODEL_FILE, find_runs
 from odedm.results.result import Result
-from odedm.training.hold_out import Selection
 from odedm.training.observation import Observation
 
 
@@ -47,7 +45,7 @@ def many(tmp_path, number, **options):
 def test_runs_beside_others_give_the_numbers_they_give_alone(tmp_path):
     jobs, notes = many(tmp_path, 3), Notes()
     beside = run_all(jobs, notes, workers=2)
-    assert sorted(notes.keys("finished")) == sorted(job.key for job in jobs) == sorted({*notes.keys("progress")})
+    assert sorted(notes.keys("on_finish")) == sorted(job.key for job in jobs) == sorted({*notes.keys("on_progress")})
     for seed, result in enumerate(beside):
         (alone,) = run_all([job_of(plan(seed), tmp_path / "alone" / str(seed))])
         assert same(result, alone)
@@ -68,20 +66,20 @@ def train_as(job):
 
 def test_one_worker_and_several_and_another_machine_measure_the_same(tmp_path):
     jobs = many(tmp_path, 2)
-    trial = replace(jobs[1], key="trial", select=Selection(seeds=(77,)))
+    validated = job_of(plan(1, validation=0.25, first_tasks=2), tmp_path / "validated")
     found = []
     for name, backend in {"several": ProcessBackend(2), "one": ProcessBackend(1)}.items():
         keep = Observation(keep_model=True)
-        own = [again(job, tmp_path / name / job.folder.name, observation=keep) for job in jobs]
+        own = [again(job, tmp_path / name / job.folder.name, observation=keep) for job in [*jobs, validated]]
         try:
-            summary = Scheduler(backend, [], TimeEstimate()).run([*own, trial])
+            summary = Scheduler(backend).run(own)
         finally:
             backend.close()
         assert (summary.done, summary.failed) == (3, {})
         weights = [digest(odedm.load(job.folder)) for job in own]
-        found.append(([summary.results[job.key].class_il for job in own], summary.scores, weights))
+        found.append(([summary.results[job.key].class_il for job in own], weights))
     assert found[0] == found[1]
-    assert found[0][2] == [digest(train_as(job)) for job in jobs], "the models of other processes"
+    assert found[0][1] == [digest(train_as(job)) for job in [*jobs, validated]], "the models of other processes"
     looking = again(jobs[0], tmp_path / "looking", observation=Observation(evidence=True, anytime=2, keep_model=True))
     run_all([looking])
     files = do_remotely(looking.to_text(), None)["files"]
@@ -110,7 +108,7 @@ def test_workers_started_early_are_the_ones_that_work_and_the_others_end(tmp_pat
     early = {worker.process.pid for worker in process_backend._early}
     notes = Notes()
     run_all([job_of(plan(seed, Reservoir(20)), tmp_path / str(seed)) for seed in range(2)], notes, workers=1)
-    assert {line[2] for line in notes.lines if line[0] == "taken_up"} <= early
+    assert {line[2] for line in notes.lines if line[0] == "on_process"} <= early
     (left,) = process_backend._early
     process_backend._end_early()
     assert left.process.returncode == -signal.SIGKILL
@@ -130,13 +128,14 @@ class Killer(Notes):
         object.__setattr__(self, "at", {})
 
     def __getattribute__(self, name):
-        if name == "taken_up":
+        if name == "on_process":
             return lambda job, process: self.at.__setitem__(job.key, process)
-        if name == "progress":
+        if name == "on_progress":
             return self._progress
         return super().__getattribute__(name)
 
-    def _progress(self, job, done, total):
+    def _progress(self, job, report):
+        done, total = report.done, report.total
         if object.__getattribute__(self, "left") and total * 0.3 < done < total * 0.9:
             object.__setattr__(self, "left", object.__getattribute__(self, "left") - 1)
             os.kill(self.at[job.key], self.number)
@@ -152,7 +151,7 @@ def test_a_worker_that_dies_is_replaced_and_its_job_goes_on(tmp_path, number):
     ]
     killer = Killer(2, number)
     results = run_all(jobs, killer, workers=2)
-    lost = [words for words in killer.lines if words[0] == "lost"]
+    lost = [words for words in killer.lines if words[0] == "on_lost"]
     assert len(lost) == 2
     # of a crash its fault handler says where it was
     words_for = {signal.SIGTERM: "exit code 143", signal.SIGSEGV: "SIGSEGV (Segmentation fault"}

@@ -9,10 +9,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from jobs import SMALL, job_of
 
 import odedm
-from odedm.core.errors import UsageError
-from odedm.execute.ray_backend import keep_secret, own_token
+from odedm.checkpoint.checkpoint import working_folder
+from odedm.core.errors import InfrastructureError, UsageError
+from odedm.execute.ray_backend import checkpoint_files, do_remotely, keep_checkpoint, unpack_checkpoint
+from odedm.execute.ray_connection import keep_secret, own_token
 
 STUDY = """
 import os, subprocess, sys
@@ -21,7 +24,6 @@ from jobs import SMALL, job_of, run_all, same
 from odedm.execute.backend import ExecutionConfig
 from odedm.execute.ray_backend import RayBackend
 from odedm.execute.scheduler import Scheduler
-from odedm.execute.time_estimate import TimeEstimate
 
 def children(parent):
     found = []
@@ -53,7 +55,7 @@ if __name__ == "__main__":
     job = job_of(SMALL, place / "ray")
     backend = RayBackend(1)
     try:
-        summary = Scheduler(backend, [], TimeEstimate()).run([job])
+        summary = Scheduler(backend).run([job])
         assert summary.failed == {}, summary.failed
         sockets = list(listening([os.getpid(), *children(os.getpid())]))
         print(len(sockets), *sorted(set(sockets)))
@@ -75,6 +77,41 @@ if __name__ == "__main__":
         backend.close()
     (calm,) = run_all([job_of(SMALL, place / "calm")])
     print(same(summary.results[job.key], calm))
+"""
+KILLED = """
+import os, signal, sys
+from dataclasses import replace
+from pathlib import Path
+from jobs import SMALL, Notes, job_of, run_all, same
+from odedm.checkpoint.checkpoint import working_folder
+from odedm.checkpoint.schedule import Schedule
+from odedm.execute.ray_backend import RayBackend
+from odedm.execute.run_callbacks import RunCallback
+from odedm.execute.scheduler import Scheduler
+
+class Killer(RunCallback):
+    kills, going_on = 0, 0
+
+    def on_progress(self, job, report):
+        if self.kills < 3 and report.done >= (self.kills + 1) * report.total / 5:
+            self.kills += 1
+            os.kill(report.process, signal.SIGKILL)
+
+    def on_message(self, line):
+        self.going_on += "Going on after step" in line
+
+if __name__ == "__main__":
+    place = Path(sys.argv[1])
+    plan = replace(SMALL, batch=1, epochs=12)
+    job = job_of(plan, place / "ray", schedule=Schedule.parse("100 steps"))
+    killer, backend = Killer(), RayBackend(1)
+    try:
+        summary = Scheduler(backend, [killer]).run([job])
+    finally:
+        backend.close()
+    assert summary.failed == {}, summary.failed
+    (calm,) = run_all([job_of(plan, place / "calm")])
+    print(killer.kills, killer.going_on, same(summary.results[job.key], calm), working_folder(job.folder).exists())
 """
 LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F"}
 
@@ -102,6 +139,44 @@ def test_a_ray_of_this_machine_listens_to_this_machine_alone_and_imports_nothing
     assert equal == "True"
     assert not (tmp_path / "trapped").exists()
     assert not (tmp_path / ".ray").exists(), "no token is left for others to read"
+
+
+@pytest.mark.timeout(900)
+def test_a_worker_that_is_killed_three_times_in_a_row_loses_nothing(tmp_path: Path) -> None:
+    """Its checkpoints come back to the head, and the next worker goes on from the last."""
+    pytest.importorskip("ray")
+    script = tmp_path / "script.py"
+    script.write_text(KILLED)
+    paths = [Path(__file__).parents[1], Path(odedm.__file__).parents[1]]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths)), "HOME": str(tmp_path)}
+    words = [sys.executable, "-P", str(script), str(tmp_path)]
+    done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1].split() == ["3", "3", "True", "False"], done.stdout[-600:]
+
+
+def test_a_full_disk_of_a_worker_is_no_failure_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = job_of(SMALL, tmp_path / "run")
+
+    def full(*_words: object, **_more: object) -> None:
+        raise InfrastructureError("Cannot write 'x': No space left on device.")
+
+    monkeypatch.setattr("odedm.execute.ray_backend.run_job", full)
+    assert "No space left" in do_remotely(job.to_text(), None)["broken"]
+    monkeypatch.setattr("odedm.execute.ray_backend.run_job", lambda *_: 1 / 0)
+    assert "ZeroDivisionError" in do_remotely(job.to_text(), None)["error"]
+
+
+def test_a_checkpoint_that_came_back_is_written_whole_and_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
+    job = job_of(SMALL, tmp_path / "run")
+    first, second = ({f"checkpoints/step-0000000{step}/state.json": b"{}"} for step in (1, 2))
+    assert keep_checkpoint(first, job)
+    assert keep_checkpoint(second, job)
+    assert checkpoint_files(working_folder(job.folder)) == second
+    for name in ("../state.json", "/etc/x/y", "checkpoints/state.json", "checkpoints/../x"):
+        with pytest.raises(UsageError, match="leads out"):
+            unpack_checkpoint({name: b"x"}, tmp_path / "work")
+    assert not (tmp_path / "work").exists()
 
 
 def test_tokens_are_for_their_owner_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ from odedm.core.files import remove_stale
 from odedm.core.plain_data import json_hash
 from odedm.core.registry import METHODS
 from odedm.execute.job import Message, ProgressReport
-from odedm.execute.run_job import remove_stale_workdir, train_job
+from odedm.execute.run_job import remove_stale_workdir, run_job
 from odedm.methods.er import ER
 from odedm.results import provenance
 
@@ -58,7 +58,7 @@ def go(job, steps=None, schedule="task", said=None, **options):
             said.append(event.line)
 
     try:
-        return train_job(own, emit, data=DATA, stop=stop)
+        return run_job(own, emit, data=DATA, stop=stop)
     except Stopped:
         return None
 
@@ -144,7 +144,7 @@ def test_another_experiment_refuses_the_folder(stopped):
 
 def test_other_data_refuse_the_folder(stopped):
     with pytest.raises(UsageError, match="made on other data"):
-        train_job(stopped, data=blobs(per_class=20, seed=1))
+        run_job(stopped, data=blobs(per_class=20, seed=1))
 
 
 def test_another_version_goes_on_and_says_so(stopped, monkeypatch):
@@ -198,10 +198,10 @@ def test_a_deleted_folder_ends_the_run(tmp_path, monkeypatch):
             shutil.rmtree(tmp_path / "experiment")
 
     with pytest.raises(UsageError, match="was deleted, moved or taken over"):
-        train_job(job, delete, data=DATA)
+        run_job(job, delete, data=DATA)
     assert not list(tmp_path.iterdir())
     with pytest.raises(UsageError, match="was deleted, moved or taken over"):
-        train_job(again(job, job.folder, schedule=Schedule.parse("never")), delete, data=DATA)
+        run_job(again(job, job.folder, schedule=Schedule.parse("never")), delete, data=DATA)
     assert not list(tmp_path.iterdir()), "nor is a result written into a folder that someone took away"
 
 
@@ -266,7 +266,7 @@ def test_the_configuration_comes_back_from_the_checkpoint(stopped):
     ]
     assert plain.pop("cuda_graph") is None, "which changes no number"
     plan = Experiment.from_dict({**plain, "cuda_graph": True})
-    assert train_job(job_of(plan, stopped.folder), data=DATA).result.experiment["seed"] == 0
+    assert run_job(job_of(plan, stopped.folder), data=DATA).result.experiment["seed"] == 0
 
 
 @pytest.mark.parametrize("ask", [lambda: torch.empty(1 << 55, dtype=torch.uint8), lambda: bytearray(1 << 60)])
@@ -288,11 +288,19 @@ def test_a_run_that_replaces_another_notes_that_through_no_link(tmp_path):
 
 
 AVERAGES = {
-    "size": ("averaged", lambda own: own[:0], r"averaged.* in the state and torch.float32 .* in the fresh object"),
-    "type": ("averaged", lambda own: own.to(torch.int64), r"averaged.* in the state and torch.float32 .* in the fresh"),
-    "grown alone": ("averaged", lambda own: torch.cat([own, own]), r"'averaged\.[^']*' is .* where .* is needed"),
-    "count": ("averaging", lambda own: own[:1], r"'averaging' is torch.float32 \[1\] where torch.float32 \[2\]"),
-    "counts": ("averaging", lambda own: own.repeat(5, 1), r"'averaging' is torch.float32 \[5, 2\] .* --restart"),
+    "size": ("ema._modules.net", lambda own: own[:0], r"ema.* in the state and torch.float32 .* in the fresh object"),
+    "type": (
+        "ema._modules.net",
+        lambda own: own.to(torch.int64),
+        r"ema.* in the state and torch.float32 .* in the fre",
+    ),
+    "grown alone": ("ema._modules.net", lambda own: torch.cat([own, own]), r"'net\.[^']*' is .* where .* is needed"),
+    "count": ("ema._buffers.progress", lambda own: own[:1], r"'progress' is torch.float32 \[1\] where torch.float32 "),
+    "counts": (
+        "ema._buffers.progress",
+        lambda own: own.repeat(5, 1),
+        r"'progress' is torch.float32 \[5, 2\] .* --restart",
+    ),
 }
 
 
@@ -323,7 +331,7 @@ def test_an_average_of_weights_that_someone_took_out_and_sealed_is_a_sentence(tm
     for folder in checkpoint_folders(working_folder(job.folder)):
         state = json.loads((folder / "state.json").read_text())
         attributes = dict(state["items"])["method"]["attributes"]
-        attributes["averaged"] = attributes["averaging"] = None
+        attributes["ema"] = None
         (folder / "state.json").write_text(json.dumps(state))
         seal_anew(folder)
     with pytest.raises(UsageError, match=r"not of this network: it is missing. .* --restart"):

@@ -19,7 +19,7 @@ from odedm.cli.app import LISTS, app
 OLD = Path(__file__).parents[1] / "results" / "runs" / "er-odedm"
 COMMAND = typer.main.get_command(app)
 SPARED = ("--install-completion", "--show-completion")  # which change the settings of a shell
-DOORS = ("odedm.cli.run_command.run_jobs", "odedm.study.study_runner.run_jobs", "odedm.data.download.download")
+DOORS = ("odedm.cli.run_command.run_jobs", "odedm.studies.runner.run_jobs", "odedm.data.download.download")
 DOORS += ("odedm.paper.dac_timing.measure",)
 PATHS = ["run", "other", "runs", "study.toml", "broken.toml", "missing", "", ".", "..", "/dev/null", "run/result.json"]
 PATHS += ["a" * 300, "x\0y", "~nobody", "\udcff", "\x1b[2J", "-", "report.html", "new/folder"]

@@ -34,7 +34,8 @@ from odedm.cli.generated_options import experiment_from
 from odedm.core.checksums import compute_checksums, write_checksums
 from odedm.core.plain_data import json_hash
 from odedm.execute.backend import ExecutionConfig
-from odedm.execute.planning import unfinished_runs
+from odedm.execute.job import RunOptions
+from odedm.execute.planning import plan_resumed, unfinished_runs
 from odedm.paper.dac_timing import FILE as TIMINGS
 from odedm.paper.dac_timing import PAPER, Timing, latest
 from odedm.paper.dac_timing import load as load_timings
@@ -45,10 +46,9 @@ from odedm.report.terminal import print_run, print_table
 from odedm.results.comparison import compare
 from odedm.results.result import Result
 from odedm.results.verification import verify
-from odedm.study.reuse import key_of_result
-from odedm.study.run_store import FAILURES, TOML, TRIALS, RunStore
-from odedm.study.study import parse, read
-from odedm.study.study_runner import StudyRunner
+from odedm.studies.run_store import FAILURES, TOML, RunStore, key_of_result
+from odedm.studies.runner import StudyRunner
+from odedm.studies.spec import parse, read
 
 OLD = Path(__file__).parents[1] / "results" / "runs"
 PLANS = {name: Result.load(OLD / name / "result.json").to_dict() for name in ("er-odedm", "er-native", "derpp-odedm")}
@@ -62,9 +62,9 @@ seeds = 2
 evidence = false
 anytime = 0
 only = ["method=er,derpp"]
-[select]
-tasks = 2
-share = 0.2
+[tune]
+first_tasks = 2
+validation = 0.2
 seeds = [1000, 1001]
 [[grid]]
 method = ["er", "derpp"]
@@ -100,7 +100,7 @@ repeats = 1
 seed = 0
 """,
 ]
-CHOICE = "data = 'blobs'\nmethod = 'er'\ncapacity = 20\nrho = [0.25, 0.5]\nseeds = 1\n[select]\nseeds = 1000"
+CHOICE = "data = 'blobs'\nmethod = 'er'\ncapacity = 20\nrho = [0.25, 0.5]\nseeds = 1"
 
 
 def read_study(path):
@@ -109,7 +109,7 @@ def read_study(path):
     again = parse(study.to_toml())
     assert repr(again) == repr(study), "the file it would write is another study"
     runner = StudyRunner(RunStore(path.parent / "study"), ExecutionConfig())
-    runner.status(study, runner.plan(study, lenient=True))
+    runner.status(runner.plan(study, lenient=True))
 
 
 def read_result(path):
@@ -134,14 +134,12 @@ def read_report(path):
 
 
 def read_ledger(path):
-    """Lines of trials and failures in the folder of a study with a finished run."""
+    """Lines of failures in the folder of a study with a finished run."""
     folder = path.parent
-    shutil.copy(path, folder / FAILURES)
     shutil.copytree(OLD / "er-odedm", folder / "runs" / "a" / "seed-0")
-    gather([folder])  # trials without their study are read otherwise
     (folder / TOML).write_text(CHOICE)
     study, runner = read(folder / TOML), StudyRunner(RunStore(folder), ExecutionConfig())
-    runner.status(study, runner.plan(study, lenient=True))
+    runner.status(runner.plan(study, lenient=True))
     gather([folder])
 
 
@@ -150,11 +148,10 @@ def read_timings(path):
     dac_timing_sentences(latest(load_timings(path.parent), PAPER))
 
 
-def _trial(key, score, plan):
-    return {"time": "2026-01-01", "key": key, "score": score, "error": "it failed", "experiment": plan}
-
-
-TRIAL_LINES = [_trial(f"{i}", 50.0 + i, plan["experiment"]) for i, plan in enumerate(PLANS.values())]
+FAILURE_LINES = [
+    {"time": "2026-01-01", "key": f"{i}", "folder": f"runs/{name}/seed-0", "error": "it failed"}
+    for i, name in enumerate(PLANS)
+]
 TIMING_LINES = "\n".join(
     ",".join(map(str, line))
     for line in (Timing._fields, *(("cifar10", *cell, "cpu", 1, "2", "c0ffee", 0.5) for cell in PAPER.cells()[:8]))
@@ -204,7 +201,7 @@ def read_checkpoint(path):
         (folder / file).write_bytes(written)
     if head.startswith(RESEALED):
         sealed_again(folder, relist=name != MANIFEST)
-    for look in (latest_manifest, lambda work: unfinished_runs([run])):
+    for look in (latest_manifest, lambda work: plan_resumed(unfinished_runs([run]), ExecutionConfig(), RunOptions())):
         with suppress(UsageError):
             look(working_folder(run))
     checkpoint = load_latest(working_folder(run), META)
@@ -228,7 +225,9 @@ FUZZERS = {
     "studies": Fuzzer(altered_toml(*STUDIES), read_study, "mine.toml", share=30),
     "results": Fuzzer(altered_json(*RESULTS), read_result, "result.json", share=20),
     "reports": Fuzzer(altered_json(*RESULTS), read_report, "result.json", share=2),
-    "ledgers": Fuzzer(st.lists(altered_json(*TRIAL_LINES), max_size=4).map(b"\n".join), read_ledger, TRIALS, share=12),
+    "ledgers": Fuzzer(
+        st.lists(altered_json(*FAILURE_LINES), max_size=4).map(b"\n".join), read_ledger, FAILURES, share=12
+    ),
     "timings": Fuzzer(mutated(TIMING_LINES.encode()), read_timings, TIMINGS, share=6),
     "checkpoints": Fuzzer(st.one_of(*(checkpoints(name) for name in FILES)), read_checkpoint, share=20),
 }

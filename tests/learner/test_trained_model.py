@@ -104,7 +104,7 @@ def test_it_goes_on_as_a_learner(method, memory, tmp_path):
     [
         ({"method": "scr"}, lambda method: method.projection.state_dict()),
         ({"method": "er", "views": "rotations"}, lambda method: method.rotation_task.state_dict()),
-        ({"method": "er", "weight_average": 0.9}, lambda method: method.averaged.state_dict()),
+        ({"method": "er", "weight_average": 0.9}, lambda method: method.ema.state_dict()),
         ({"method": "er-ace"}, lambda method: {"seen": method.seen}),
     ],
 )
@@ -320,7 +320,7 @@ def test_a_resumed_run_keeps_it_as_it_was_asked_to(tmp_path):
 
 
 def test_a_study_can_ask_for_it():
-    from odedm.study.study import parse
+    from odedm.studies.spec import parse
 
     study = parse("keep_model = true\nmethod = 'er'\nseeds = 1")
     assert study.observation.keep_model

@@ -11,7 +11,7 @@ from odedm.cli.app import app
 from odedm.core import registry
 from odedm.memory.buffer import Buffer
 from odedm.memory.purity import PuriDivERBuffer
-from odedm.study.study import parse
+from odedm.studies.spec import parse
 
 
 class Told(Buffer):

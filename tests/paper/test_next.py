@@ -9,7 +9,7 @@ from commands import odedm
 
 from odedm.cli import paper_command, paper_runs
 from odedm.cli.paper_command import PACK
-from odedm.cli.paper_runs import BudgetSpent, Deadline
+from odedm.execute.scheduler import Scheduler
 from odedm.paper import order
 from odedm.paper.items import ITEMS
 from odedm.paper.order import STEPS, Step
@@ -50,11 +50,7 @@ def test_each_finished_run_is_packed_before_the_next(
 ) -> None:
     folder = tmp_path / "paper"
 
-    def stop_at_the_first_pack(self: Deadline, left: float | None) -> None:  # noqa: ARG001
-        if (folder / PACK).exists():
-            raise BudgetSpent
-
-    monkeypatch.setattr(Deadline, "tick", stop_at_the_first_pack)
+    monkeypatch.setattr(Scheduler, "_is_late", lambda _: (folder / PACK).exists())
     odedm("paper", "next", *HERE, "--out", folder, "--budget", "1h")
     (first,) = read_packed(folder / PACK)
     assert first.result.experiment["memory"]["name"] == "odedm", "the first step's"

@@ -11,7 +11,7 @@ from odedm.paper.equal_tuning import equal_tuning
 from odedm.paper.items import SHIPPED
 from odedm.paper.studies import ready
 from odedm.results.packed import read_packed
-from odedm.study.study import parse
+from odedm.studies.spec import parse
 from odedm.training.experiment import content_key
 from odedm.training.preparation import prepare
 
@@ -19,7 +19,7 @@ STUDIES = {
     "table1": (SHIPPED, lambda data: ready("table1", data)),
     "leaderboard": (
         ROOT / "docs" / "results",
-        lambda _: parse((ROOT / "benchmarks" / "leaderboard.toml").read_text()),
+        lambda _: parse((ROOT / "docs" / "results" / "leaderboard.toml").read_text()),
     ),
 }
 """By the name of the packed file: where it lies, and the study."""

@@ -18,7 +18,7 @@ from odedm.paper.printed import CLASSES
 from odedm.paper.protocol import constants, protocol_deviations, with_explicit_settings
 from odedm.paper.studies import READY, ready
 from odedm.stream.dataset import Dataset, standardise
-from odedm.study.grid import Grid, OrNone, axes
+from odedm.studies.grid import Grid, OrNone, axes
 from odedm.training.experiment import content_key
 from odedm.training.preparation import prepare
 

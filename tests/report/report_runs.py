@@ -22,14 +22,6 @@ def with_extra(folder: Path, **extra: Any) -> Path:
     return folder
 
 
-def scored(folder: Path, score: float) -> Path:
-    """Put a trial of the run's configuration on held-out rows beside it."""
-    experiment = json.loads((folder / FILE).read_text())["experiment"]
-    line = {"key": "t", "score": score, "experiment": {**experiment, "seed": 1000, "device": "cuda"}}
-    (folder / "trials.jsonl").write_text(json.dumps(line) + "\n")
-    return folder
-
-
 def table_of(*folders: Path) -> Table:
     return summarise(load(folders))
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import math
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-from report_runs import Fabricate, scored, table_of, with_extra
+from report_runs import Fabricate, table_of, with_extra
 
 from odedm.core.errors import UsageError
 from odedm.report.load import load
@@ -35,10 +36,6 @@ def cifar(fabricate: Fabricate, memory: str, method: str = "derpp", seeds: int =
 
 def with_rho(fabricate: Fabricate, rho: float, k: int, dac: list[int], **given: Any) -> list[Path]:
     return cifar(fabricate, "odedm", knobs={"rho": rho, "k": k, "dac": dac}, **given)
-
-
-def held_out(folders: list[Path], score: float) -> list[Path]:
-    return [scored(folder, score) for folder in folders]
 
 
 PRINTED = Published(45.0, 3.0, "runs", "table1")
@@ -128,8 +125,9 @@ def test_other_data_and_noise_have_no_number(fabricate: Fabricate) -> None:
 def three_shares(fabricate: Fabricate, scores: tuple[float, ...] = ()) -> list[Path]:
     shares = [(0.25, 6, [3, 4], 40.0), (0.5, 13, [3, 2], 44.0), (0.75, 19, [5, 3], 42.0)]
     found = [with_rho(fabricate, rho, k, dac, acc=acc, seeds=6) for rho, k, dac, acc in shares]
-    for folders, score in zip(found, scores, strict=False):
-        held_out(folders, score)
+    for (rho, k, dac, _), score in zip(shares, scores, strict=False):
+        validated = {"validation": 0.2, "first_tasks": 2}
+        found.append(with_rho(fabricate, rho, k, dac, acc=score, seeds=2, over=validated))
     return [*cifar(fabricate, "reservoir", acc=35.0, seeds=6), *(folder for folders in found for folder in folders)]
 
 
@@ -152,17 +150,29 @@ def test_the_correction_does_not_count_a_choice_twice(fabricate: Fabricate) -> N
 
 def test_an_honest_choice_stands_beside_the_best(fabricate: Fabricate) -> None:
     table = modelled(*three_shares(fabricate, (60.0, 70.0, 71.0)))
-    assert [line.kind for line in table.lines] == ["runs"] * 4 + ["test", "held-out"]
-    honest = next(line for line in table.lines if line.kind == "held-out")
-    assert honest.label == "DER++ · ODEDM · ρ=0.75, chosen on held-out training rows"
-    assert honest.cells["acc_last"].value.mean == pytest.approx(47.0)
-    assert honest.cells["acc_last"].corrected == table.lines[3].cells["acc_last"].corrected
+    assert [line.kind for line in table.lines if line.kind != "runs"] == ["test", "validation", "validation"]
+    honest, own = (line for line in table.lines if line.kind == "validation")
+    assert honest.label == "DER++ · ODEDM · ρ=0.75, chosen on validation rows"
+    assert honest.cells["acc_last"].value.mean == pytest.approx(47.0), "tested on the test rows"
+    assert own.cells["acc_last"].value.mean == pytest.approx(72.0), "of the validated runs themselves"
 
 
-def test_a_score_missing_in_one_run_makes_no_choice(fabricate: Fabricate) -> None:
-    folders = three_shares(fabricate, (60.0, 70.0, 71.0))
-    (folders[-1] / "trials.jsonl").unlink()
-    assert {choice.how for choice in choices(table_of(*folders))} == {"test"}
+def test_a_share_that_was_not_validated_makes_no_choice(fabricate: Fabricate) -> None:
+    folders = three_shares(fabricate, (60.0, 70.0))
+    found = choices(table_of(*folders))
+    assert [choice.how for choice in found] == ["test", "validation"]
+    assert found[1].row.group.settings["validation"] == 0.2, "among the validated ones alone"
+
+
+def test_runs_of_a_tuned_study_say_so_in_their_label(fabricate: Fabricate) -> None:
+    folder = fabricate("er", "odedm", seed=0)
+    result = json.loads((folder / FILE).read_text())
+    with_extra(folder, provenance={**result["provenance"], "chosen": "on 20% of the training rows"})
+    assert (
+        table_of(folder, fabricate("er", "reservoir", seed=0))
+        .rows[-1]
+        .group.label.endswith("tuned on 20% of the training rows")
+    )
 
 
 @pytest.mark.parametrize(("key", "value"), [("anytime", [[1, 2, 3]]), ("anytime", "x")])

@@ -28,8 +28,8 @@ from odedm.data.cache import load_manifest
 from odedm.execute.planning import unfinished_runs
 from odedm.results.result import Result
 from odedm.results.schema import FLAGS, INTEGERS, NUMBERS
-from odedm.study.study import parse
-from odedm.study.study import read as read_study
+from odedm.studies.spec import parse
+from odedm.studies.spec import read as read_study
 from odedm.training.experiment import Experiment, settings_of
 
 VALUES: list[Any] = [None, True, 0, -1, 1.5, 1e308, -1e308, 1e-320, 10**400, 2**63, "", "x", "\x1b[31m[/]", "9" * 5000]

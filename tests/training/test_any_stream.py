@@ -13,7 +13,7 @@ from plausible import check_run
 from rich.console import Console
 from sampling import KEEPING, QUICK, pairs
 
-from odedm import ODEDM, Experiment, Native, Prototypes, Reservoir, Results, UsageError, blobs, shapes, train
+from odedm import ODEDM, Experiment, Native, Prototypes, Reservoir, Results, UsageError, blobs, shapes, split, train
 from odedm.core.registry import METHODS
 from odedm.core.rows import Task
 from odedm.methods.hyperparameters import configure
@@ -27,10 +27,9 @@ from odedm.report.terminal import print_run, print_table
 from odedm.results.comparison import compare
 from odedm.results.result import Result
 from odedm.results.verification import is_sound, verify
-from odedm.study.grid import Grid
+from odedm.studies.grid import Grid
 from odedm.training.evaluation import evaluate
 from odedm.training.experiment import content_key
-from odedm.training.hold_out import Selection, held_out
 
 SMALL = blobs(per_class=10, classes=4, tasks=2)
 STREAMS = {
@@ -235,32 +234,26 @@ def test_streams_are_axes_of_a_study():
 
 
 @pytest.mark.parametrize(
-    ("options", "tasks", "left"),
-    [
-        ({"task_classes": (2, 3, 5)}, 2, {"tasks": 2, "task_classes": (2, 3), "recurring": 1}),
-        ({"recurring": 3}, 2, {"tasks": 2, "task_classes": None, "recurring": 1}),
-        ({"recurring": 3}, 10, {"tasks": 10, "task_classes": None, "recurring": 2}),
-        ({"domain": "permuted"}, 2, {"tasks": 2, "domain": "permuted"}),
-    ],
+    ("options", "tasks"),
+    [({"task_classes": (2, 3, 5)}, 2), ({"recurring": 3}, 2), ({"recurring": 3}, 7), ({"domain": "permuted"}, 2)],
 )
-def test_choices_are_made_on_the_first_tasks(options, tasks, left):
-    data = blobs(per_class=12)
-    plan = Experiment(Reservoir(10), data="blobs", **options)
-    own, part = held_out(data, plan, Selection(tasks=tasks))
-    assert {name: getattr(own, name) for name in left} == left
-    result = train(part, memory=Reservoir(10), **{name: getattr(own, name) for name in ("tasks", *options)}).result
+def test_any_stream_can_be_validated_on_its_first_tasks(options, tasks):
+    data = blobs(per_class=20)
+    whole = split(data, **options, validation=0.2)
+    first = split(data, **options, validation=0.2, first_tasks=tasks)
+    assert first.schedule == whole.schedule
+    assert first.labels == whole.labels[:tasks]
+    for one, other in zip([*first.tasks], whole.tasks, strict=False):
+        assert torch.equal(one.rows["image"], other.rows["image"])
+    result = train(data, memory=Reservoir(10), method="er", validation=0.2, first_tasks=tasks, **options).result
     assert len(result.acc) == tasks
-    if options.get("recurring"):
-        with pytest.raises(UsageError, match="ends within a pass of 5: give 5 or fewer, or a multiple"):
-            held_out(data, plan, Selection(tasks=6))
 
 
 def test_a_choice_on_the_first_tasks_has_the_quotas_of_the_whole_stream():
     data = blobs(per_class=12)
     for options, quota in (({"task_classes": (2, 4, 4)}, [5, 5]), ({"task_classes": (2, 8), "recurring": 3}, [6, 6])):
-        plan = Experiment(ODEDM(40, rho=0.5, selection=Prototypes("l2", dac=None)), data="blobs", **options)
-        own, part = held_out(data, plan, Selection(tasks=2))
-        counts = Driver(own.memory, part, tasks=2, task_classes=own.task_classes).go().result.class_counts
+        memory = ODEDM(40, rho=0.5, selection=Prototypes("l2", dac=None))
+        counts = Driver(memory, data, validation=0.2, first_tasks=2, **options).go().result.class_counts
         assert counts[-1]["long"][:2] == quota
 
 

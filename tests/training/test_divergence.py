@@ -10,7 +10,7 @@ from jobs import job_of
 from odedm import Experiment, Reservoir, Run, UsageError, blobs
 from odedm.checkpoint.checkpoint import checkpoint_folders, load, working_folder
 from odedm.checkpoint.schedule import Schedule
-from odedm.execute.run_job import train_job
+from odedm.execute.run_job import run_job
 from odedm.methods.er import ER
 from odedm.training.divergence import DivergenceGuard
 
@@ -57,7 +57,7 @@ def test_weights_that_are_no_numbers_are_never_stored(tmp_path, monkeypatch):
     spoil(monkeypatch, 7, nan_weights)
     job = job_of(PLAN, tmp_path / "run", schedule=Schedule.parse("1 steps"))
     with pytest.raises(UsageError, match=r"At step 7, in task 2 of 5, the weights '.+' are not finite") as error:
-        train_job(job, data=DATA)
+        run_job(job, data=DATA)
     kept = checkpoint_folders(working_folder(job.folder))
     assert f"The last good checkpoint is '{kept[0]}'" in str(error.value)
     assert [path.name for path in kept] == ["step-00000006", "step-00000005"]

@@ -18,7 +18,7 @@ from odedm import ODEDM, Experiment, Native, Observation, Prototypes, Reservoir,
 from odedm.checkpoint.schedule import Schedule
 from odedm.core.checksums import write_checksums
 from odedm.execute.job import Message, ProgressReport
-from odedm.execute.run_job import train_job
+from odedm.execute.run_job import run_job
 from odedm.methods.icarl import ICarl
 from odedm.results.comparison import compare
 from odedm.results.folder import EVIDENCE_FILE, FILE
@@ -236,13 +236,13 @@ def kill(event):
 )
 def test_a_resumed_run_keeps_the_looks_of_its_checkpoint(tmp_path, monkeypatch, began, asked, fresh, said):
     monkeypatch.setattr("odedm.execute.run_job.TICK", 0.0)
-    straight = train_job(job_of(plan_of(), tmp_path / "straight", observation=BOTH))
+    straight = run_job(job_of(plan_of(), tmp_path / "straight", observation=BOTH))
     often = Schedule.parse("3 steps")
     job = job_of(plan_of(), tmp_path / "killed", schedule=often, observation=began)
     with pytest.raises(_Killed):
-        train_job(job, kill)
+        run_job(job, kill)
     told = []
-    again = train_job(job_of(plan_of(), job.folder, schedule=often, fresh=fresh, observation=asked), told.append)
+    again = run_job(job_of(plan_of(), job.folder, schedule=often, fresh=fresh, observation=asked), told.append)
     lines = [event.line for event in told if isinstance(event, Message)]
     assert any("began with" in line for line in lines) == (said is not None)
     assert said is None or said in lines[0]
@@ -257,7 +257,7 @@ def test_a_resumed_run_keeps_the_looks_of_its_checkpoint(tmp_path, monkeypatch, 
 def test_lanes_look_as_a_run_alone_does(tmp_path):
     jobs = [job_of(plan_of(seed=seed), tmp_path / f"seed-{seed}", observation=BOTH) for seed in range(2)]
     for job, result in zip(jobs, run_all(jobs, workers=2), strict=True):
-        alone = train_job(job_of(job.experiment, tmp_path / "alone" / job.folder.name, observation=BOTH))
+        alone = run_job(job_of(job.experiment, tmp_path / "alone" / job.folder.name, observation=BOTH))
         assert result.anytime == alone.result.anytime
         other = tmp_path / "alone" / job.folder.name / EVIDENCE_FILE
         assert (job.folder / EVIDENCE_FILE).read_bytes() == other.read_bytes()
@@ -266,7 +266,7 @@ def test_lanes_look_as_a_run_alone_does(tmp_path):
 @pytest.fixture(scope="module")
 def looked(tmp_path_factory):
     folder = tmp_path_factory.mktemp("looked") / "run"
-    train_job(job_of(plan_of(), folder, observation=BOTH))
+    run_job(job_of(plan_of(), folder, observation=BOTH))
     return folder
 
 
@@ -293,7 +293,7 @@ def test_evidence_is_sealed_and_sound(looked):
 
 @pytest.mark.parametrize("memory", ["reservoir", "native"])
 def test_a_memory_that_chooses_nothing_gives_features_alone(memory, tmp_path):
-    train_job(job_of(plan_of(memory), tmp_path / "run", observation=BOTH))
+    run_job(job_of(plan_of(memory), tmp_path / "run", observation=BOTH))
     assert set(load_file(tmp_path / "run" / EVIDENCE_FILE)) == {"feature.data", "feature.memory"}
     check_run(tmp_path / "run")
 
@@ -301,7 +301,7 @@ def test_a_memory_that_chooses_nothing_gives_features_alone(memory, tmp_path):
 def test_an_empty_memory_and_means_in_place_of_rows_are_sound_too(tmp_path):
     for name, memory in {"empty": Reservoir(0), "mixup": ODEDM(20, k=1, selection=Prototypes(mixup=True))}.items():
         plan = replace(plan_of(), memory=memory, method="er")
-        train_job(job_of(plan, tmp_path / name, observation=BOTH))
+        run_job(job_of(plan, tmp_path / name, observation=BOTH))
         check_run(tmp_path / name)
     assert set(load_file(tmp_path / "empty" / EVIDENCE_FILE)) == {"feature.data"}
 

@@ -6,6 +6,8 @@ import torch
 import odedm
 from odedm import Experiment, Reservoir, UsageError
 from odedm.learner.config import LearnerConfig
+from odedm.results.comparison import compare
+from odedm.studies.run_store import key_of_result
 from odedm.testing.contracts import check_exact
 from odedm.training.experiment import content_key
 
@@ -95,3 +97,19 @@ def test_a_number_is_the_capacity_of_an_odedm_from_every_door():
     assert train(memory=20).result.experiment["memory"]["capacity"] == 20
     assert odedm.DualMemory.from_config(50).settings.capacity == 50
     assert LearnerConfig.of(odedm.Learner(memory=50).get_params()).memory.capacity == 50
+
+
+def test_a_callback_is_part_of_what_a_run_is():
+    """It may change training, so the same settings with it are another run, and tables say so."""
+
+    def double_the_rate(run):
+        run.method.optimizer.param_groups[0]["lr"] *= 2
+
+    settings = {"data": "blobs", "method": "er", "memory": Reservoir(20), "device": "cpu"}
+    plain, changed = odedm.train(**settings), odedm.train(**settings, callbacks=[double_the_rate])
+    assert key_of_result(plain.result) != key_of_result(changed.result)
+    assert changed.result.code_hashes().keys() == {"callback 1"}
+    assert "callback" in str(compare(plain.result, changed.result).to_dict())
+    results = odedm.Results(plain, changed)
+    assert len(results.table.rows) == 2
+    assert "double_the_rate" in str(results)

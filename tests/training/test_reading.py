@@ -19,7 +19,7 @@ from odedm.memory.settings import memory_from_dict, memory_to_dict
 from odedm.methods.er import ER
 from odedm.recipes.demo import demo
 from odedm.report.labels import group_names
-from odedm.study.study import parse
+from odedm.studies.spec import parse
 from odedm.testing.contracts import same_weights
 from odedm.training.experiment import content_key
 from odedm.training.preparation import prepare

@@ -22,7 +22,7 @@ from odedm.core.rows import take
 from odedm.memory.balanced_reservoir import make_room
 from odedm.methods.er import ER
 from odedm.methods.er_ace import ERACE, cross_entropy_among
-from odedm.study.study import parse
+from odedm.studies.spec import parse
 from odedm.training.experiment import content_key
 from odedm.training.preparation import prepare
 from odedm.training.retrieval import MIR, Balanced, Uniform, class_balanced, interference

@@ -7,7 +7,6 @@ import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -40,8 +39,10 @@ def opt(help: str, panel: str | None = None, *names: str, default: str | None = 
     return typer.Option(*names, help=help, rich_help_panel=panel, show_default=shown, **more)
 
 
-Events = Annotated[Path | None, opt("Add what happens as JSON lines, e.g. events.jsonl.", "Observe", metavar="FILE")]
-Logs = Annotated[Path | None, opt("Write TensorBoard logs.", "Observe", metavar="FOLDER")]
+Log = Annotated[
+    list[str] | None,
+    opt("tensorboard[:FOLDER] | jsonl[:FILE] | wandb[:PROJECT]. Repeatable.", "Observe", "--log", metavar="NAME[:…]"),
+]
 AsJson = Annotated[bool, opt("Print JSON, and nothing else, on stdout.", None, "--json")]
 Plugins = Annotated[
     list[str] | None,

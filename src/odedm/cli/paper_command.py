@@ -14,14 +14,14 @@ from rich.table import Table
 from odedm.cli import console
 from odedm.cli.console import SOME_FAILED, out, say, tell
 from odedm.cli.dotted_settings import Given
-from odedm.cli.generated_options import Events, Logs, opt, with_settings
+from odedm.cli.generated_options import Log, opt, with_settings
 from odedm.cli.paper_runs import Packer, PaperRuns, absent_data
 from odedm.cli.study_command import PLACE, runner_from
 from odedm.core.errors import UsageError
 from odedm.core.files import writable_folder, write_text
 from odedm.core.text import counted
 from odedm.execute.backend import ExecutionConfig
-from odedm.execute.time_estimate import format_duration, parse_time
+from odedm.execute.durations import format_duration, parse_time
 from odedm.paper import order
 from odedm.paper.items import (
     CHANGED,
@@ -39,8 +39,8 @@ from odedm.paper.items import (
     study_of,
 )
 from odedm.paper.mini import SEEDS
-from odedm.study.study import Study
-from odedm.study.study_runner import deadline
+from odedm.studies.runner import deadline
+from odedm.studies.spec import Study
 from odedm.training.experiment import Experiment
 
 if TYPE_CHECKING:
@@ -107,14 +107,13 @@ def paper(
     figure: Annotated[
         Path | None, opt("Draw every printed number against ours.", "How", "--figure", metavar="OUT.png")
     ] = None,
-    events: Events = None,
-    tensorboard: Logs = None,
+    log: Log = None,
 ) -> None:
     """Show a table or figure of the paper with our numbers beside, making what is missing; or list all of them."""
     folder = out_folder or Path("runs") / (MINI_FOLDER if mini else FOLDER)
     until = None if budget is None else deadline(parse_time(budget))
     runner = runner_from(given, folder, reuse="any")
-    runs = PaperRuns(runner, tuple(with_results or ()), until, retry, (events, tensorboard), mini)
+    runs = PaperRuns(runner, tuple(with_results or ()), until, retry, tuple(log or ()), mini)
     if mini and with_results:
         raise UsageError("--with-results holds runs of the paper's size, and --mini makes small ones. Leave one out.")
     if (markdown or figure is not None) and (what is not None or mini):

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from odedm.cli.board import watched
 from odedm.cli.console import err, say
+from odedm.cli.progress_display import shown
 from odedm.core.errors import UsageError
 from odedm.core.files import writable_folder
 from odedm.execute.backend import get_ready
 from odedm.execute.job import Job
-from odedm.execute.observers import Observer
+from odedm.execute.run_callbacks import RunCallback
 from odedm.paper.items import MINI_FOLDER, SEED, by_signature, keeps_evidence, run_signature, shipped_runs
 from odedm.results.folder import FinishedRun
 from odedm.results.packed import write_packed
 from odedm.results.result import Result
-from odedm.study.grid import Grid
-from odedm.study.merging import read_all
-from odedm.study.reuse import Code
-from odedm.study.study import Study
-from odedm.study.study_runner import StudyRunner
+from odedm.studies.grid import Grid
+from odedm.studies.merging import read_all
+from odedm.studies.runner import StudyRunner
+from odedm.studies.spec import Study
 from odedm.training.experiment import Experiment
 from odedm.training.observation import Observation
 
@@ -30,30 +28,14 @@ SMALL_STUDY = Study(MINI_FOLDER, (Grid({"data": ("fashion-mini",)}),), about="Ma
 """Marks the folder of the runs in miniature as a study's."""
 
 
-class BudgetSpent(Exception):
-    """The time is over: what was under way is stored, and the same command goes on with it."""
-
-
 @dataclass
-class Deadline(Observer):
-    """Ends what is under way when the time is over, on the monotonic clock."""
-
-    until: float
-
-    def tick(self, left: float | None) -> None:  # noqa: ARG002 - the time is over, whatever is left
-        """Stop at the deadline."""
-        if time.monotonic() >= self.until:
-            raise BudgetSpent
-
-
-@dataclass
-class Packer(Observer):
+class Packer(RunCallback):
     """Packs all finished runs anew after each that is finished, so that a machine may vanish at any moment."""
 
     path: Path
     results: list[Result]
 
-    def finished(self, job: Job, result: Result) -> None:  # noqa: ARG002 - its result says all
+    def on_finish(self, job: Job, result: Result) -> None:  # noqa: ARG002 - its result says all
         """Pack it with the others."""
         self.results.append(result)
         write_packed(self.path, self.results)
@@ -67,7 +49,7 @@ class PaperRuns:
     packed: Sequence[Path] = ()
     until: float | None = None
     retry: bool = False
-    listen: tuple[Path | None, Path | None] = (None, None)
+    logs: Sequence[str] = ()
     mini: bool = False
 
     def finished(self) -> Mapping[str, FinishedRun]:
@@ -83,27 +65,24 @@ class PaperRuns:
         """Make the folder one of the paper's."""
         self.runner.store.init(SMALL_STUDY if self.mini else study)
 
-    def make(self, plans: Sequence[Experiment], study: Study, observers: Sequence[Observer] = ()) -> bool:
+    def make(self, plans: Sequence[Experiment], study: Study, callbacks: Sequence[RunCallback] = ()) -> bool:
         """Make runs, each once; return whether any failed. What of them is done in the store is not done again."""
         runner, store = self.runner, self.runner.store
         get_ready(len(plans), runner.execution)
-        planned = runner.jobs(plans)
+        planned = runner.plan(study, plans)
+        planned = replace(planned, jobs=[_observed(job) for job in planned.jobs])
         store.check(SMALL_STUDY if self.mini else study)
         writable_folder(store.folder)
         with store.lock():
             self.begin(study)
-            jobs = store.status(planned.jobs, reuse=runner.reuse, code=Code.here()).to_start(retry=self.retry)
-            say(f"{study.about}: {len(plans)} runs are missing, {len(jobs)} to start. Folder: {store.folder}")
-            deadline = [] if self.until is None else [Deadline(self.until)]
-            left = ""
-            with watched(len(jobs), 0, self.listen) as (_, listeners):
-                try:
-                    runner.run([_observed(job) for job in jobs], planned, [*listeners, *observers, *deadline])
-                except BudgetSpent:
-                    left = "The budget is spent; what was under way is stored. The same command goes on."
-            status = store.status(planned.jobs, reuse=runner.reuse, code=Code.here())
-        if left:
-            say(left)
+            status = runner.status(planned)
+            start = len(status.to_start(retry=self.retry))
+            say(f"{study.about}: {len(plans)} runs are missing, {start} to start. Folder: {store.folder}")
+            with shown(start, [], self.logs) as listeners:
+                everyone = [*listeners, *callbacks]
+                status, summary = runner.run(status, planned, everyone, retry=self.retry, until=self.until)
+        if summary.left:
+            say("The budget is spent; what was under way is stored. The same command goes on.")
         if status.failed:
             hint = "" if self.retry else " Run them again with --retry."
             first = next(iter(status.failed.values()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,11 +14,11 @@ from odedm.checkpoint.checkpoint import working_folder
 from odedm.checkpoint.lock import check_not_held
 from odedm.checkpoint.schedule import Schedule
 from odedm.cli import console
-from odedm.cli.board import Listen, say_if_pointless, watched
-from odedm.cli.console import out, say, tell, tell_json
+from odedm.cli.console import SOME_FAILED, out, say, tell, tell_json
 from odedm.cli.data_command import import_if_path
 from odedm.cli.dotted_settings import Given, group_of
-from odedm.cli.generated_options import Checkpoints, Events, Logs, experiment_from, opt, with_settings
+from odedm.cli.generated_options import Checkpoints, Log, experiment_from, opt, with_settings
+from odedm.cli.progress_display import say_if_pointless, shown
 from odedm.core.configuration import default_of, settings_of
 from odedm.core.errors import UsageError
 from odedm.core.files import no_empty_folders, writable_folder
@@ -28,7 +28,14 @@ from odedm.core.registry import MEMORIES
 from odedm.data.opening import load_dataset
 from odedm.execute.backend import ExecutionConfig, get_ready
 from odedm.execute.job import Job, RunOptions
-from odedm.execute.planning import PlannedJobs, finished, plan_jobs, run_dir_under, unfinished_runs
+from odedm.execute.planning import (
+    PlannedJobs,
+    finished,
+    plan_jobs,
+    plan_resumed,
+    run_dir_under,
+    unfinished_runs,
+)
 from odedm.execute.run_job import remove_stale_workdir
 from odedm.execute.scheduler import Summary, run_jobs
 from odedm.memory.settings import KINDS, ODEDM
@@ -58,8 +65,7 @@ def run(
     checkpoint: Checkpoints = "auto",
     restart: Annotated[bool, opt("Start unfinished runs anew.", "Run", "--restart")] = False,
     as_json: Annotated[bool, opt("Print JSON, and nothing else, on stdout.", "Run", "--json")] = False,
-    events: Events = None,
-    tensorboard: Logs = None,
+    log: Log = None,
 ) -> None:
     """Train a method with a memory on a stream, for one seed or many; again, it goes on where it stopped."""
     stored = None if again is None else Result.load(find_run(again) / FILE)
@@ -91,7 +97,7 @@ def run(
         planned = plan_jobs(plans, run_dir_under(out_folder), execution, options)
     _say_shorter_average(plan, planned)
     check_not_held(working_folder(job.folder) for job in planned.jobs)
-    launch(planned, execution, (events, tensorboard), quiet=as_json, writable=out_folder)
+    launch(planned, execution, log or [], quiet=as_json, writable=out_folder)
     _show(planned.jobs, as_json=as_json)
 
 
@@ -147,23 +153,22 @@ def resume(
     paths: Annotated[list[Path], typer.Argument(help="Folders of unfinished runs, or folders that hold some.")],
     checkpoint: Checkpoints = "auto",
     as_json: Annotated[bool, opt("Print JSON, and nothing else, on stdout.", "Run", "--json")] = False,
-    events: Events = None,
-    tensorboard: Logs = None,
+    log: Log = None,
 ) -> None:
     """Go on with runs that were stopped or killed, from their last checkpoints."""
     execution, options = ExecutionConfig(**given), RunOptions(Schedule.parse(checkpoint), resumed=True)
-    runs, jobs = unfinished_runs(paths), []
-    while runs:  # one experiment that was begun in two folders is two runs, and one job has one key: the next time
-        planned = plan_jobs(list(runs.values()), _one_after_the_other(runs), execution, options)
-        launch(planned, execution, (events, tensorboard), quiet=as_json)
-        jobs += planned.jobs
-        runs = {folder: plan for folder, plan in runs.items() if folder not in {job.folder for job in jobs}}
-    _show(jobs, as_json=as_json)
-
-
-def _one_after_the_other(folders: Iterable[Path]) -> Callable[[Experiment], Path]:
-    each = iter(folders)
-    return lambda _: next(each)
+    runs = unfinished_runs(paths)
+    planned, faults = plan_resumed(runs, execution, options)
+    if not planned.jobs:
+        more = f" ({len(runs) - 1} others cannot go on either.)" if len(runs) > 1 else ""
+        raise UsageError(f"{faults[runs[0]]}{more}")
+    for folder, fault in faults.items():
+        say(f"'{folder}' cannot go on: {fault}")
+    launch(planned, execution, log or [], quiet=as_json)
+    _show(planned.jobs, as_json=as_json)
+    if faults:
+        say(f"{len(faults)} of {len(runs)} runs could not go on; the lines above say why.")
+        raise typer.Exit(SOME_FAILED)
 
 
 @guarded
@@ -196,12 +201,12 @@ def demo(
 def launch(
     planned: PlannedJobs,
     execution: ExecutionConfig,
-    listen: Listen = (None, None),
+    logs: Sequence[str] = (),
     *,
     quiet: bool = False,
     writable: Path | None = None,
 ) -> None:
-    """Do all jobs that are not finished already, with a board; an error names those that failed.
+    """Do all jobs that are not finished already, and show how it goes; an error names those that failed.
 
     That a folder is taken or closed is found out before the first minute is spent.
     """
@@ -218,10 +223,11 @@ def launch(
     if not todo:
         return
     made = no_empty_folders([] if writable is None else [writable])
-    with watched(len(planned.jobs), len(done), listen, quiet=quiet) as (_, observers), made:
+    with made, shown(len(planned.jobs), list(done.values()), logs, quiet=quiet) as callbacks:
         if writable is not None:
             writable_folder(writable)
-        summary = run_jobs(todo, planned.data, execution, observers)
+        seconds = [result.total_seconds for _, result in done.values()]
+        summary = run_jobs(todo, planned.data, execution, callbacks, seconds)
     if summary.failed:
         raise UsageError(_failures(todo, summary))
 

@@ -147,7 +147,7 @@ def merge(files: Packed, out_file: Target) -> None:
 
 def _write(path: Path, runs: list[FinishedRun]) -> None:
     from odedm.results.packed import write_packed
-    from odedm.study.merging import deduplicate
+    from odedm.studies.merging import deduplicate
 
     own = deduplicate(runs, by_code=False)  # a file with a run twice is one that no report reads
     write_packed(path, [run.result for run in own.values()])

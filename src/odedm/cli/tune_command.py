@@ -3,48 +3,48 @@
 from __future__ import annotations
 
 import json
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from rich.table import Table
+from rich.text import Text
 
 from odedm.cli import console
-from odedm.cli.board import Board
-from odedm.cli.console import SOME_FAILED, err, say, tell, tell_json
+from odedm.cli.console import SOME_FAILED, out, say, tell, tell_json
 from odedm.cli.dotted_settings import Given, pairs
-from odedm.cli.generated_options import experiment_from, opt, with_settings
-from odedm.cli.study_command import PLACE, runner_from
-from odedm.cli.tuned_choices import conclude, conclude_one
+from odedm.cli.generated_options import Log, experiment_from, opt, with_settings
+from odedm.cli.study_command import PLACE, chosen, do_jobs, runner_from
 from odedm.core.errors import UsageError
-from odedm.core.files import no_empty_folders, writable_folder
+from odedm.core.files import no_empty_folders, writable_folder, write_text
 from odedm.core.text import counted
 from odedm.execute.backend import ExecutionConfig, get_ready
-from odedm.execute.time_estimate import parse_time
+from odedm.execute.durations import parse_time
 from odedm.memory.settings import DEFAULT_RHO, ODEDM
 from odedm.paper.equal_tuning import NAME, equal_tuning
-from odedm.study.choice_files import CHOICES, STEM
-from odedm.study.grid import PLAIN, Grid
-from odedm.study.run_store import FAILURES, TOML, TRIALS, failures_in, scores_in
-from odedm.study.study import Study, read, read_to_run
-from odedm.study.study_runner import deadline
+from odedm.studies.grid import PLAIN, Grid
+from odedm.studies.merging import read_all
+from odedm.studies.run_store import FAILURES, StoreStatus
+from odedm.studies.runner import deadline
+from odedm.studies.spec import Study, ValidationSplit
+from odedm.studies.tuning import TrialResult, TuningStudy, differing, rates_at_an_end
 from odedm.training.experiment import Experiment
-from odedm.training.hold_out import Selection
 
-if TYPE_CHECKING:
-    from odedm.execute.job import Job
-    from odedm.study.contests import Contests
-
-guarded = console.guarded("Trials that are over are kept, and the same command goes on from here.")
+guarded = console.guarded("Runs that are over are kept, and the same command goes on from here.")
 
 RATES = "0.01,0.03,0.1,0.3"
 MOST_NAMED = 6
 """Combinations that were not drawn; there can be hundreds."""
 SHARED = ("data", "method", "imbalance", "limit", "batch", "net")
-"""Settings that both sides of a contest have in common."""
+"""Settings that both arms have in common."""
 OF_MEMORY = ("capacity", "replay")
-"""Those of the memory: the reading is that of the side with ODEDM."""
+"""Those of the memory: how long-term rows are met is that of the arm with ODEDM."""
+CHOICES = "tuned.toml"
+"""The file of the choices, as a study; those among other tries have theirs beside it."""
+HEAD = "# Chosen among the tries "
 
 
 @guarded
@@ -55,8 +55,8 @@ def tune(
         str | None,
         typer.Argument(
             metavar="NAME|FILE.toml",
-            help=f"Many hosts at once: {NAME}, or a study of your own with runs without ODEDM and with it.",
-            show_default="one host, by the options below",
+            help=f"Many base methods at once: {NAME}, or a study with runs without ODEDM and with it.",
+            show_default="one, by the options below",
         ),
     ] = None,
     only: Annotated[
@@ -71,13 +71,13 @@ def tune(
     ] = None,
     tries: Annotated[
         int | None,
-        opt("Combinations that each side may try.", "Choices", default="as many as the side with fewer has", min=1),
+        opt("Combinations that each arm may try.", "Choices", default="as many as the arm with fewer has", min=1),
+    ] = None,
+    validation: Annotated[
+        float | None, opt("Share of the training rows to hold out.", "Protocol", default="0.2, or the study's")
     ] = None,
     first_tasks: Annotated[
         int | None, opt("Tasks to train on.", "Protocol", default="2, or the study's", min=1)
-    ] = None,
-    share: Annotated[
-        float | None, opt("Share of their training rows to hold out.", "Protocol", default="0.2, or the study's")
     ] = None,
     seeds: Annotated[
         int | None, opt("Seeds of each try.", "Protocol", default="3, or the study's", min=1, max=10000)
@@ -87,104 +87,88 @@ def tune(
         opt("The first of them; not one of your runs'.", "Protocol", default="1000, or the study's", min=0),
     ] = None,
     dry_run: Annotated[bool, opt("Say what would be tried, and try nothing.", "How", "--dry-run")] = False,
-    budget: Annotated[str | None, opt("Start nothing that ends later, e.g. 30m.", "How", metavar="TIME")] = None,
+    budget: Annotated[str | None, opt("Stop after this time, e.g. 30m.", "How", metavar="TIME")] = None,
     retry: Annotated[bool, opt("Try again what failed before.", "How", "--retry")] = False,
     with_results: Annotated[
-        list[Path] | None,
-        opt(
-            f"Trials of other machines, which count as done; so do failures in {FAILURES} beside them.",
-            "How",
-            metavar="TRIALS.jsonl",
-        ),
+        list[Path] | None, opt("Packed runs of other machines, which count as done.", "How", metavar="FILE.jsonl.gz")
     ] = None,
     out_folder: Annotated[Path | None, opt("Folder for what was tried.", "How", "--out", default="runs/tune-…")] = None,
     as_json: Annotated[bool, opt("Print JSON, and nothing else, on stdout.", "How", "--json")] = False,
+    log: Log = None,
 ) -> None:
     """Choose learning rate and constants on held-out training rows, as many tries with ODEDM as without.
 
-    The first tasks are trained without a share of their training rows, and these are what a try is scored on. Test
-    rows are never read. With a study every host in it, method and data, is tuned by itself, and all side by side.
+    A try is run on the first tasks without a share of their training rows, and these are what it is scored on. Test
+    rows are never read. With a study every base method in it is tuned by itself, and all side by side.
     """
-    from odedm.study.contests import contests
-
-    _refuse_what_does_not_go_together(what, {**given, "lr": lr, "set": set_, "rho": rho}, {"only": only})
-    rates, seconds = RATES if lr is None else lr, None if budget is None else parse_time(budget)
-    study = _one_host(given, rates, set_ or [], rho) if what is None else _study(what, only or [])
-    select = _selection(study.select or Selection(), first_tasks, share, seeds, first_seed)
-    if what is not None:
-        study = replace(study, select=select)  # seeds that are among its own are refused
-    runner = runner_from(given, out_folder or Path("runs") / study.name)
-    number = len(study.experiments())  # what is too large is refused before it is taken apart
+    _refuse_what_does_not_go_together(what, {**given, "lr": lr, "set": set_, "rho": rho}, only)
+    until = deadline(None if budget is None else parse_time(budget))
+    study = (
+        _one_method(given, RATES if lr is None else lr, set_ or [], rho) if what is None else _study(what, only or [])
+    )
+    study = replace(study, tune=_split(study.tune or ValidationSplit(), validation, first_tasks, seeds, first_seed))
+    tuning = TuningStudy.of(study, tries)
+    trials = tuning.trials
+    runner = replace(runner_from(given, out_folder or Path("runs") / trials.name), have=read_all(with_results or []))
+    plans = tuning.experiments()
     if not dry_run:
-        get_ready(number, runner.execution)
-    rivals, planned = contests(study, select, runner, tries, lenient=dry_run)
-    store, (known, lost) = runner.store, _of_others(with_results or [])
-    name = STEM if what is None else rivals.tuned_name
-    _check_free(store.folder, name)
-
-    def outcomes() -> tuple[dict[str, float], dict[str, str]]:
-        return {**known, **store.scores()}, {**lost, **store.failures()}
-
-    scores, failed = outcomes()
+        get_ready(len(plans), runner.execution)
+    planned = runner.plan(trials, plans, lenient=dry_run)
+    if len(planned.jobs) < len(plans):
+        raise UsageError(f"Two tries of the study '{study.name}' are the same run; give each once.")
+    store, quiet = runner.store, as_json
     if dry_run:
-        jobs, before = _to_do(rivals, scores, failed, retry=retry)
+        status = runner.status(planned)
+        left = len(status.to_start(retry=retry))
         if as_json:
-            plan = {"hosts": list(rivals.hosts), "trials": rivals.trials, "left": len(jobs), "failed": len(before)}
-            tell_json({**plan, "not_tried": rivals.not_tried, "missing": planned.missing})
+            plan = {
+                "base methods": list(tuning.tries),
+                "runs": status.total,
+                "left": left,
+                "failed": len(status.failed),
+            }
+            tell_json({**plan, "not_tried": tuning.not_tried, "missing": planned.missing})
             return
-        _say_plan(rivals, len(jobs), len(before), tell)
-        for data, why in planned.missing.items():
-            tell(f"'{data}' is not here, so what is done cannot be known. {why}")
+        _say_plan(tuning, status, left, tell)
+        for name, reason in planned.missing.items():
+            tell(f"'{name}' is not here, so what is done cannot be known. {reason}")
         return
-    until = deadline(seconds)
+    store.check(trials)
     with no_empty_folders([store.folder]):
         writable_folder(store.folder)
         with store.lock():
-            scores, failed = outcomes()  # nobody else adds to them now
-            jobs, before = _to_do(rivals, scores, failed, retry=retry)
-            _say_plan(rivals, len(jobs), len(before), say)
-            with Board(err, len(jobs), quiet=as_json) as board:
-                summary = runner.run(jobs, planned, [board], until=until)
-            scores, failed = outcomes()
+            store.init(trials)
+            status = runner.status(planned)
+            _say_plan(tuning, status, len(status.to_start(retry=retry)), say)
+            status, summary = do_jobs(status, planned, runner, log or [], until, retry=retry, quiet=quiet)
     if summary.left:
-        say(f"The budget is spent: {counted(len(summary.left), 'trial')} left. The same command goes on.")
-    sentences = [failed[job.key] for job in rivals.to_do(scores) if job.key in failed]
-    if sentences:
+        say(f"The budget is spent: {counted(len(summary.left), 'run')} left. The same command goes on.")
+    if status.failed:
         hint = "" if retry else " Try them again with --retry."
-        say(
-            f"{len(sentences)} of {rivals.trials} trials failed; {FAILURES} says which.{hint} The first: {sentences[0]}"
-        )
-    if what is None:
-        conclude_one(rivals, scores, failed, store.folder, as_json=as_json)
-    else:
-        conclude(rivals, scores, failed, store.folder, as_json=as_json)
-    if sentences:
+        first = next(iter(status.failed.values()))
+        say(f"{len(status.failed)} of {status.total} runs failed; {FAILURES} says which.{hint} The first: {first}")
+    decided, undecided = tuning.decided(planned.jobs, status.done, status.failed)
+    _conclude(tuning, tuning.key(planned.jobs), decided, undecided, store.folder, as_json=as_json)
+    if status.failed:
         raise typer.Exit(SOME_FAILED)
 
 
-def _to_do(
-    rivals: Contests, scores: Mapping[str, float], failed: Mapping[str, str], *, retry: bool
-) -> tuple[list[Job], list[Job]]:
-    """The trials to start now, and those that failed before and have no score since."""
-    missing = rivals.to_do(scores)
-    before = [job for job in missing if job.key in failed]
-    return missing if retry else [job for job in missing if job.key not in failed], before
-
-
-def _refuse_what_does_not_go_together(what: str | None, of_one: Given, of_study: Given) -> None:
-    """A study says by itself what is tried; one host is all that the other options name."""
+def _refuse_what_does_not_go_together(what: str | None, of_one: Given, only: Sequence[str] | None) -> None:
+    """A study says by itself what is tried; one base method is all that the other options name."""
     flags = {"set": "--set", **{name: f"--{name.replace('_', '-')}" for name in (*SHARED, *OF_MEMORY, "lr", "rho")}}
     for name, flag in flags.items():
         if what is not None and of_one.get(name) is not None:
-            raise UsageError(f"{flag} is for one host; the study '{what}' says what is tried. Leave one of them out.")
-    if what is None and of_study["only"]:
-        raise UsageError("--only is for a study; one host is named by --method and --data.")
+            raise UsageError(
+                f"{flag} is for one base method; the study '{what}' says what is tried. Leave one of them out."
+            )
+    if what is None and only:
+        raise UsageError("--only is for a study; one base method is named by --method and --data.")
 
 
-def _one_host(given: Given, rates: str, constants: Sequence[str], rho: str | None) -> Study:
-    """The tries of the host that options name, as a study; they are taken out of what was given."""
+def _one_method(given: Given, rates: str, constants: Sequence[str], rho: str | None) -> Study:
+    """The tries of the base method that options name, as a study; they are taken out of what was given."""
     plan = experiment_from({name: given.pop(name) for name in (*SHARED, *OF_MEMORY) if name in given})
-    same: dict[str, Any] = {name: (own,) for name in SHARED if (own := getattr(plan, name)) is not None}
+    same: dict[str, Any] = {name: (value,) for name in SHARED if (value := getattr(plan, name)) is not None}
     same["capacity"] = (plan.memory.capacity,)
     options = {plan.method: _choices(rates, constants)}
     shares = _values("--rho", str(DEFAULT_RHO) if rho is None else rho)
@@ -194,84 +178,57 @@ def _one_host(given: Given, rates: str, constants: Sequence[str], rho: str | Non
 
 
 def _study(what: str, only: Sequence[str]) -> Study:
-    """The tries of many hosts, by name or from a file."""
-    if what == NAME:
-        plan = equal_tuning()
-    elif what.endswith(".toml") or Path(what).is_file():
-        plan = read_to_run(Path(what))
-    else:
-        raise UsageError(f"'{what}' is no study to tune: give {NAME}, or a TOML file with the tries as grids.")
-    wishes = (*plan.only, *only)
+    """The tries of many base methods, by name or from a file."""
+    study = equal_tuning() if what == NAME else chosen(what)
+    wishes = (*study.only, *only)
     if seeds := next((wish for wish in wishes if wish.startswith("seed=")), None):
         raise UsageError(
             f"'{seeds}' is for the runs of a study; tries have seeds of their own: give --seeds and --first-seed in "
-            "its place, or in a file seeds of [select]."
+            "its place, or in a file seeds of [tune]."
         )
-    return replace(plan, only=wishes)
+    return replace(study, only=wishes)
 
 
-def _selection(
-    own: Selection, tasks: int | None, share: float | None, seeds: int | None, first: int | None
-) -> Selection:
+def _split(
+    split: ValidationSplit, validation: float | None, first_tasks: int | None, seeds: int | None, first: int | None
+) -> ValidationSplit:
     """The protocol of the study or the usual one, with what was given on the command line."""
-    start = own.seeds[0] if first is None else first
-    number = len(own.seeds) if seeds is None else seeds
-    drawn = own.seeds if first is None and seeds is None else tuple(range(start, start + number))
-    return Selection(tasks or own.tasks, own.share if share is None else share, drawn)
+    start = split.seeds[0] if first is None else first
+    number = len(split.seeds) if seeds is None else seeds
+    drawn = split.seeds if first is None and seeds is None else tuple(range(start, start + number))
+    return ValidationSplit(
+        split.validation if validation is None else validation, first_tasks or split.first_tasks, drawn
+    )
 
 
-def _of_others(paths: Sequence[Path]) -> tuple[dict[str, float], dict[str, str]]:
-    """The trials of other machines: scores, and what those said that failed."""
-    scores: dict[str, float] = {}
-    failed: dict[str, str] = {}
-    for path in paths:
-        if not path.is_file():
-            raise UsageError(f"--with-results takes the {TRIALS} of another folder; there is no file '{path}'.")
-        given = path.resolve()  # the user named it, so it may be a link; what lies beside it may not
-        own, lost = scores_in(given), {**failures_in(path.with_name(FAILURES)), **failures_in(given)}
-        if not own and not lost:
-            raise UsageError(
-                f"'{path}' has no trial with a score. --with-results takes the {TRIALS} of another folder."
-            )
-        scores, failed = {**scores, **own}, {**failed, **lost}
-    return scores, failed
-
-
-def _check_free(folder: Path, name: str) -> None:
-    """Refuse a folder that is a study's, or has the choices of other tries; `name` is what ours are called."""
-    if (folder / TOML).is_file():
-        raise UsageError(f"'{folder}' holds the study '{read(folder / TOML).name}', and no tries. Give another --out.")
-    if (folder / CHOICES).is_file() and (owner := read(folder / CHOICES).name) != name:
-        raise UsageError(f"'{folder}' holds the choices '{owner}', not '{name}'. Give another --out.")
-
-
-def _say_plan(rivals: Contests, left: int, failed: int, speak: Callable[[str], None]) -> None:
+def _say_plan(tuning: TuningStudy, status: StoreStatus, left: int, speak: Callable[[str], None]) -> None:
     """What is tried of whom, and how much of it is to do."""
-    numbers, select, names = {each.tries for each in rivals.hosts.values()}, rivals.select, list(rivals.hosts)
+    numbers, names = {tuning.tries_of(base) for base in tuning.tries}, list(tuning.tries)
     most = max(numbers)
     up_to = "up to " if len(numbers) > 1 else ""
-    whom = names[0] if len(names) == 1 else f"{len(names)} hosts"
-    seeds, first = counted(len(select.seeds), "seed"), counted(select.tasks, "task")
+    whom = names[0] if len(names) == 1 else f"{len(names)} base methods"
+    tasks = tuning.split.first_tasks
+    where = "all tasks" if tasks is None else f"the first {counted(tasks, 'task')}"
+    failed = f"; {len(status.failed)} failed before." if status.failed else "."
     speak(
-        f"{whom}: {up_to}{counted(most, 'try')} without ODEDM and {up_to}{most} with it, {seeds} each, on the first "
-        f"{first}; {counted(left, 'trial')} to do of {rivals.trials}"
-        + (f"; {failed} failed before." if failed else ".")
+        f"{whom}: {up_to}{counted(most, 'try')} without ODEDM and {up_to}{most} with it, "
+        f"{counted(len(tuning.split.seeds), 'seed')} each, on {where}; {counted(left, 'run')} to do of {status.total}"
+        f"{failed}"
     )
-    if rivals.not_tried:
-        speak(_drawn(rivals))
+    if tuning.not_tried:
+        speak(_drawn(tuning))
 
 
-def _drawn(rivals: Contests) -> str:
-    """That not all combinations are tried, and which are not; of several hosts those of the first."""
-    host, sides = next(iter(rivals.not_tried.items()))
+def _drawn(tuning: TuningStudy) -> str:
+    """That not all combinations are tried, and which are not; of several base methods those of the first."""
+    base, arms = next(iter(tuning.not_tried.items()))
     words = []
-    for side, left in sides.items():
-        drawn, further = rivals.hosts[host].tries, len(left) - MOST_NAMED
+    for arm, left in arms.items():
+        drawn, further = tuning.tries_of(base), len(left) - MOST_NAMED
         named = "; ".join(left[:MOST_NAMED]) + (f"; and {further} more" if further > 0 else "")
-        number = f"{drawn} of {drawn + len(left)} combinations"
-        words.append(f"{side.capitalize()} ODEDM {number} drawn; not tried: {named}.")
-    hosts = len(rivals.not_tried)
-    return f"Of {hosts} hosts some are drawn. {host}: {' '.join(words)}" if hosts > 1 else " ".join(words)
+        words.append(f"{arm.capitalize()} ODEDM {drawn} of {drawn + len(left)} combinations drawn; not tried: {named}.")
+    bases = len(tuning.not_tried)
+    return f"Of {bases} base methods some are drawn. {base}: {' '.join(words)}" if bases > 1 else " ".join(words)
 
 
 def _choices(rates: str, given: Sequence[str]) -> dict[str, tuple[Any, ...]]:
@@ -286,12 +243,86 @@ def _values(flag: str, text: str) -> tuple[Any, ...]:
     >>> _values("--set", "0.1,2,true,l2")
     (0.1, 2, True, 'l2')
     """
-    found = []
+    values: list[Any] = []
     for word in text.split(","):
         try:
-            found.append(json.loads(word))
+            values.append(json.loads(word))
         except ValueError:
             if not word.strip():
                 raise UsageError(f"{flag} takes values separated by commas; '{text}' was given.") from None
-            found.append(word.strip())
-    return tuple(found)
+            values.append(word.strip())
+    return tuple(values)
+
+
+Decided = Mapping[str, Mapping[str, Sequence[tuple[TrialResult, Grid]]]]
+
+
+def _conclude(
+    tuning: TuningStudy, key: str, decided: Decided, undecided: Mapping[str, int], folder: Path, *, as_json: bool
+) -> None:
+    """The choice of every base method, here and in the folder, and which are missing."""
+    for base, left in undecided.items():
+        missing = f"{counted(left, 'run')} left" if left else "every try of one arm failed"
+        say(f"No choice yet: {base}, {missing}.")
+    if not decided:
+        on = (
+            "The same command goes on from here"
+            if any(undecided.values())
+            else "Give other values, or try again with --retry"
+        )
+        raise UsageError(f"Nothing is decided yet. {on}.")
+    plain = tuning.to_dict(decided, undecided)
+    path = _write_choices(folder, tuning.as_study(decided), plain, key)
+    if as_json:
+        tell_json({**plain, "choices": str(path)})
+        return
+    if len(tuning.tries) == 1:
+        _show_tries(next(iter(decided.values())))
+    else:
+        _show_choices(decided)
+    if path.name != CHOICES:
+        say(f"'{path.with_name(CHOICES)}' is the choice among other tries, and stays; this one is '{path.name}'.")
+    say(f"The choices as a study: odedm study {path}")
+
+
+def _write_choices(folder: Path, study: Study, plain: Mapping[str, Any], key: str) -> Path:
+    """Keep choices and what they were made by, and say in which file.
+
+    Where the usual file holds a choice among other tries it stays, and these are called by their tries, as is the
+    study, so that its runs get a folder of their own.
+    """
+    path = folder / CHOICES
+    if path.is_file() and not path.read_text(encoding="utf-8").startswith(f"{HEAD}{key}."):
+        path = folder / f"tuned-{key}.toml"
+        study = replace(study, name=f"{study.name[:80]}-{key}")
+    write_text(path.with_suffix(".json"), json.dumps(plain, indent=1, ensure_ascii=False) + "\n")
+    write_text(path, f"{HEAD}{key}.\n{study.to_toml()}")
+    return path
+
+
+def _show_tries(arms: Mapping[str, Sequence[tuple[TrialResult, Grid]]]) -> None:
+    """Every try of one base method, the best of each arm first."""
+    tried = {arm: [result for result, _ in results] for arm, results in arms.items()}
+    for arm, results in tried.items():
+        table = Table(f"{arm} ODEDM", "validation ACC", "seeds", title_justify="left")
+        for result in results:
+            table.add_row(Text(result.words), _score(result), str(len(result.scores)))
+        out.print(table)
+    for sentence in rates_at_an_end(tried):
+        say(sentence)
+
+
+def _show_choices(decided: Decided) -> None:
+    """The best of each arm of every base method."""
+    table = Table("base method", "without ODEDM", "validation ACC", "with ODEDM", "validation ACC")
+    for base, arms in decided.items():
+        tried = [[result for result, _ in results] for results in arms.values()]
+        cells = [words for results in tried for words in (differing(results), _score(results[0]))]
+        table.add_row(*map(Text, [base, *cells]))
+    out.print(table)
+
+
+def _score(result: TrialResult) -> str:
+    scores = [*result.scores.values()]
+    spread = f" (sd {statistics.stdev(scores):.1f})" if len(scores) > 1 else ""
+    return f"{result.mean:.1f} %{spread}"

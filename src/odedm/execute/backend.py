@@ -1,4 +1,4 @@
-"""Engines: where jobs are done. Chosen here, for one job this very process, for several its workers, or Ray."""
+"""Backends: where jobs are done. Chosen here, for one job this very process, for several its workers, or Ray."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from odedm.core.configuration import check_settings, setting_field
 from odedm.core.errors import UsageError
 from odedm.core.processes import cores
 from odedm.core.validators import Bool, Choice, Float, Int, Text
-from odedm.execute.job import Event, Job
-from odedm.execute.lane import Lane
+from odedm.execute.job import TRIES, Event, Job
+from odedm.execute.job_thread import JobThread
 
 if TYPE_CHECKING:
     from odedm.stream.dataset import Dataset
@@ -30,6 +30,8 @@ class Backend(Protocol):
     """Where jobs are done: started, told of by events, closed whatever happens."""
 
     workers: int
+    tries: int
+    """How often a job whose worker dies is tried from the same checkpoint."""
 
     def has_room(self) -> bool:
         """Whether a job can start now."""
@@ -65,7 +67,9 @@ class ExecutionConfig:
     """
 
     workers: int | None = setting_field(Int(1), None, "Runs side by side.", default_words="chosen automatically")
-    mps: bool = setting_field(Bool(), True, "Lanes' kernels side by side on a GPU, by CUDA's multi-process service.")
+    mps: bool = setting_field(
+        Bool(), True, "Kernels of several runs side by side on a GPU, by CUDA's multi-process service."
+    )
     gpu_share: int = setting_field(
         Int(1, 100), 100, "Percent of a GPU for each run; 40: eight workers a quarter faster, other last digits."
     )
@@ -110,34 +114,34 @@ class ExecutionConfig:
 
 
 class InProcessBackend:
-    """A backend of one lane in this very process: what a single job needs, without the wait for a worker."""
+    """A backend of one thread in this very process: what a single job needs, without the wait for a worker."""
 
-    workers = 1
+    workers, tries = 1, TRIES
 
     def __init__(self, data: Mapping[str, Dataset] | None = None) -> None:
-        self._heard: queue.SimpleQueue[Event] = queue.SimpleQueue()
-        self._lane = Lane(self._heard.put, data)
+        self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._thread = JobThread(self._events.put, data)
 
     def has_room(self) -> bool:
         """Whether nothing is under way."""
-        return self._lane.join(0)
+        return self._thread.join(0)
 
     def start(self, job: Job) -> None:
         """Begin in a thread."""
-        self._lane.start(job)
+        self._thread.start(job)
 
     def events(self, timeout: float) -> Iterator[Event]:
-        """What the lane reports."""
+        """What the thread reports."""
         with suppress(queue.Empty):
-            event = self._heard.get(timeout=timeout)
+            event = self._events.get(timeout=timeout)
             while True:
                 yield event
-                event = self._heard.get_nowait()
+                event = self._events.get_nowait()
 
     def close(self) -> None:
-        """Let the lane store its state."""
-        self._lane.stop()
-        self._lane.join()
+        """Let the job store its state."""
+        self._thread.stop()
+        self._thread.join()
 
 
 def open_backend(jobs: Sequence[Job], execution: ExecutionConfig, data: Mapping[str, Dataset]) -> Backend:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sysconfig
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,8 +14,10 @@ from odedm.checkpoint.schedule import Schedule
 from odedm.core.errors import LockedError, UsageError, is_infrastructure_error
 from odedm.core.processes import PACKAGE
 from odedm.training.experiment import Experiment
-from odedm.training.hold_out import Selection
 from odedm.training.observation import Observation
+
+TRIES = 3
+"""How often a job whose worker dies on this machine is tried from the same checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,8 @@ class RunOptions:
 
     `resumed` goes on from checkpoints of any version of the user's own code, as `odedm resume` does; else a run whose
     code was edited since starts anew. `observation` is what a run is to look at; None: what its checkpoint does, where
-    there is one, and else nothing.
+    there is one, and else nothing. `chosen` says how its constants were chosen, for its provenance; "" where they were
+    not.
     """
 
     schedule: Schedule = field(default_factory=Schedule)
@@ -32,28 +35,21 @@ class RunOptions:
     overwrite: bool = False
     observation: Observation | None = None
     resumed: bool = False
+    chosen: str = ""
 
 
 @dataclass(frozen=True)
 class Job:
-    """A resolved experiment to be run: into a folder, or with `select` as a trial that gives a score.
+    """A resolved experiment to be run into a folder.
 
-    `key` is its content hash, by which everyone speaks of it; `checksum` that of the data it must be done on; `rows`
-    how many rows its stream has, for estimates of time.
+    `key` is its content hash, by which everyone speaks of it; `checksum` that of the data it must be done on.
     """
 
     key: str
     experiment: Experiment
     folder: Path = Path()
     options: RunOptions = field(default_factory=RunOptions)
-    select: Selection | None = None
     checksum: str | None = None
-    rows: int = 0
-
-    @property
-    def is_trial(self) -> bool:
-        """Whether it gives a score, and leaves no folder."""
-        return self.select is not None
 
     @property
     def name(self) -> str:
@@ -66,9 +62,8 @@ class Job:
         plan = self.experiment
         rho = getattr(plan.memory, "rho", None)
         share = "" if rho is None else f" ρ={rho:g}"
-        what = "trial · " if self.is_trial else ""
         memory = getattr(plan.memory, "policy", None) or plan.memory.name
-        return f"{what}{plan.method} · {memory}{share} · λ={plan.memory.capacity} · seed {plan.seed}"
+        return f"{plan.method} · {memory}{share} · λ={plan.memory.capacity} · seed {plan.seed}"
 
     def retry(self) -> Job:
         """The same after a loss: it goes on from its own checkpoint."""
@@ -76,17 +71,13 @@ class Job:
 
     def to_text(self) -> str:
         """One line of JSON."""
-        options = asdict(self.options) | {
-            "observation": None if self.options.observation is None else self.options.observation.to_dict()
-        }
+        observation = self.options.observation
         plain = {
             "key": self.key,
             "experiment": self.experiment.describe(),
             "folder": str(self.folder),
-            "options": options,
-            "select": None if self.select is None else asdict(self.select),
+            "options": asdict(self.options) | {"observation": None if observation is None else observation.to_dict()},
             "checksum": self.checksum,
-            "rows": self.rows,
         }
         return json.dumps(plain)
 
@@ -94,35 +85,34 @@ class Job:
     def from_text(cls, text: str) -> Job:
         """The job again.
 
-        >>> job = Job("key", Experiment(), Path("runs"), RunOptions(restart=True), Selection(), rows=5)
+        >>> job = Job("key", Experiment(), Path("runs"), RunOptions(restart=True, observation=Observation()))
         >>> Job.from_text(job.to_text()) == job
         True
         """
         plain = json.loads(text)
-        options, select = plain["options"], plain["select"]
-        look = options["observation"]
+        options, observation = plain["options"], plain["options"]["observation"]
         options |= {"schedule": Schedule(**options["schedule"])}
-        options |= {"observation": None if look is None else Observation.from_dict(look)}
-        if select is not None:
-            select = Selection(**{**select, "seeds": tuple(select["seeds"])})
-        return cls(
-            **{
-                **plain,
-                "experiment": Experiment.from_dict(plain["experiment"]),
-                "folder": Path(plain["folder"]),
-                "options": RunOptions(**options),
-                "select": select,
-            }
-        )
+        options |= {"observation": None if observation is None else Observation.from_dict(observation)}
+        experiment, folder = Experiment.from_dict(plain["experiment"]), Path(plain["folder"])
+        return cls(plain["key"], experiment, folder, RunOptions(**options), plain["checksum"])
 
 
 class ProgressReport(NamedTuple):
-    """A job has seen `done` of `total` rows; `process` is who does it."""
+    """A job has seen `done` of `total` rows; `process` is who does it, `metrics` has its last loss and rate by name."""
 
     key: str
     done: int
     total: int
     process: int = 0
+    metrics: Mapping[str, float] = {}
+
+
+class TaskFinished(NamedTuple):
+    """A job has learned a task and was tested; `metrics` are by name, in per cent."""
+
+    key: str
+    task: int
+    metrics: Mapping[str, float]
 
 
 class CheckpointSaved(NamedTuple):
@@ -132,22 +122,21 @@ class CheckpointSaved(NamedTuple):
 
 
 class Done(NamedTuple):
-    """A job is over: a run's folder is written, or a trial has its score."""
+    """A job is over: its folder is written."""
 
     key: str
-    score: float | None = None
 
 
 class Failed(NamedTuple):
     """A job failed, and why; trying again would not help.
 
-    `full`: because the machine failed, as all others would (see `InfrastructureError`); `taken`: because another
-    process is at it.
+    `infrastructure`: the machine is to blame, as for a full disk, and all other jobs would fail like this; `taken`:
+    another process is at it.
     """
 
     key: str
     error: str
-    full: bool = False
+    infrastructure: bool = False
     taken: bool = False
 
     @classmethod
@@ -157,10 +146,11 @@ class Failed(NamedTuple):
 
 
 class WorkerLost(NamedTuple):
-    """The worker of a job died, and how."""
+    """The worker of a job died, and how; `shared`: another job on the same GPU may be to blame."""
 
     key: str
     error: str
+    shared: bool = False
 
 
 class Message(NamedTuple):
@@ -170,11 +160,11 @@ class Message(NamedTuple):
     line: str
 
 
-Event = ProgressReport | CheckpointSaved | Done | Failed | WorkerLost | Message
+Event = ProgressReport | TaskFinished | CheckpointSaved | Done | Failed | WorkerLost | Message
 Emit = Callable[[Event], None]
 
 KINDS: dict[str, Callable[..., Event]] = {
-    kind.__name__: kind for kind in (ProgressReport, CheckpointSaved, Done, Failed, WorkerLost, Message)
+    kind.__name__: kind for kind in (ProgressReport, TaskFinished, CheckpointSaved, Done, Failed, WorkerLost, Message)
 }
 
 
@@ -186,8 +176,8 @@ def event_to_text(event: Event) -> str:
 def event_from_text(text: str | bytes) -> Event:
     """The event again.
 
-    >>> event_from_text(event_to_text(Done("key", 5.0)))
-    Done(key='key', score=5.0)
+    >>> event_from_text(event_to_text(Done("key")))
+    Done(key='key')
     """
     name, *values = json.loads(text)
     return KINDS[name](*values)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,12 +40,12 @@ def run_dir_under(folder: Path) -> Callable[[Experiment], Path]:
     """The folder of each run below one for all: one experiment has one folder, however it was spelled."""
 
     def place(plan: Experiment) -> Path:
-        own = folder / plan.slug()
-        if own.is_symlink():
+        parent = folder / plan.slug()
+        if parent.is_symlink():
             raise UsageError(
-                f"'{own}' is a link; runs are written into real folders. Remove it, or give another --out."
+                f"'{parent}' is a link; runs are written into real folders. Remove it, or give another --out."
             )
-        return own / f"seed-{plan.seed}"
+        return parent / f"seed-{plan.seed}"
 
     return place
 
@@ -56,50 +57,47 @@ def plan_jobs(
     options: RunOptions | None = None,
     *,
     lenient: bool = False,
+    opened: Mapping[str, Dataset] | None = None,
 ) -> PlannedJobs:
     """Each experiment resolved, with its content hash and its folder; those that turn out to be the same once.
 
     With `lenient` a data set that is not here is noted, and its experiments stay as they are; a name that is none is
-    refused all the same.
+    refused all the same. `opened` are data sets that are open already, by name.
     """
     from odedm.data.cache import can_be_had
     from odedm.data.opening import load_dataset
 
     execution, options = execution or ExecutionConfig(), options or RunOptions()
-    found: dict[str, Job] = {}
-    data: dict[str, Dataset] = {}
+    jobs: dict[str, Job] = {}
+    data: dict[str, Dataset] = dict(opened or {})
     missing: dict[str, str] = {}
-    for name in dict.fromkeys(plan.data for plan in plans):
+    for name in dict.fromkeys(plan.data for plan in plans if plan.data not in data):
         try:
             data[name] = load_dataset(name)
         except UsageError as error:
             if not lenient or not can_be_had(name):
                 raise
             missing[name] = str(error)
-    for plan in plans:
-        own = replace(plan, device=execution.device(plan.device))
+    for plan in (replace(plan, device=execution.device(plan.device)) for plan in plans):
         if plan.data in data:
-            run = _prepared(own, data[plan.data], several=len(plans) > 1, elsewhere=execution.is_remote)
+            run = _prepared(plan, data[plan.data], several=len(plans) > 1, remote=execution.is_remote)
             job = job_of(run, place(run.experiment), options)
         else:
-            job = Job(content_key(own.describe()), own, place(own), options)
-        found.setdefault(job.key, _as_begun(job))
-    if execution.gpu_share < 100 and found and all(job.experiment.device == "cpu" for job in found.values()):
+            job = Job(content_key(plan.describe()), plan, place(plan), options)
+        jobs.setdefault(job.key, _as_begun(job))
+    if execution.gpu_share < 100 and jobs and all(job.experiment.device == "cpu" for job in jobs.values()):
         raise UsageError(
             f"--set execution.gpu_share is for GPUs, and all of this runs on the CPU; {execution.gpu_share} was given. "
             "Leave it out, or take --device cuda."
         )
-    return PlannedJobs(list(found.values()), data, missing)
+    return PlannedJobs(list(jobs.values()), data, missing)
 
 
 def job_of(run: Prepared, folder: Path, options: RunOptions | None = None) -> Job:
     """The job of a prepared run whose result goes to a folder."""
-    from odedm.stream.scenarios import first_rows  # needs torch
-
     plan, checksum = run.experiment, run.data.checksum
     key = content_key(plan.describe(), checksum, plan.code_hashes())
-    rows = len(first_rows(run.data.label, plan.limit))
-    return Job(key, plan, folder, options or RunOptions(), checksum=checksum, rows=plan.epochs * rows)
+    return Job(key, plan, folder, options or RunOptions(), checksum)
 
 
 def _as_begun(job: Job) -> Job:
@@ -113,11 +111,11 @@ def _as_begun(job: Job) -> Job:
     return job
 
 
-def _prepared(plan: Experiment, data: Dataset, *, several: bool, elsewhere: bool) -> Prepared:
+def _prepared(plan: Experiment, data: Dataset, *, several: bool, remote: bool) -> Prepared:
     from odedm.training.preparation import prepare
 
     try:
-        return prepare(plan, data, remote=elsewhere)
+        return prepare(plan, data, remote=remote)
     except UsageError as error:
         if not several:
             raise
@@ -160,29 +158,49 @@ def finished(job: Job) -> Result | None:
     return result
 
 
-def unfinished_runs(paths: Sequence[Path]) -> dict[Path, Experiment]:
-    """The runs at or below `paths` that have checkpoints, each as its own checkpoint describes it."""
-    found: dict[Path, None] = {}
+def unfinished_runs(paths: Sequence[Path]) -> list[Path]:
+    """The runs at or below `paths` that have working folders and no result."""
+    runs: dict[Path, None] = {}
     for path in paths:
-        own = WORK.fullmatch(path.name)
-        run = path.with_name(own[1]) if own else path
+        inside = WORK.fullmatch(path.name)
+        run = path.with_name(inside[1]) if inside else path
         if (run / FILE).is_file():
             raise UsageError(
                 f"'{run}' is finished. Look at it with `odedm runs show`; to train it again, or to go on with that, "
                 "repeat its command with --overwrite."
             )
-        if own or (path.name and working_folder(path).is_dir()):
-            found[run] = None
+        if inside or (path.name and working_folder(path).is_dir()):
+            runs[run] = None
         elif path.is_dir():
-            found |= dict.fromkeys(_unfinished_below(path))
+            runs |= dict.fromkeys(_unfinished_below(path))
         else:
             raise UsageError(f"There is no '{path}'. Give the folder of an unfinished run, or one that holds some.")
-    if not found:
+    if not runs:
         places = ", ".join(f"'{path}'" for path in paths)
         raise UsageError(f"Nothing is unfinished at or below {places}. Start a run with `odedm run`.")
-    return {
-        run: Experiment.from_dict(_described(latest_manifest(working_folder(run))["configuration"])) for run in found
-    }
+    return list(runs)
+
+
+def plan_resumed(
+    runs: Sequence[Path], execution: ExecutionConfig, options: RunOptions
+) -> tuple[PlannedJobs, dict[Path, str]]:
+    """The jobs that go on with unfinished runs, and by folder why others cannot: no checkpoint, no data, no room."""
+    planned, faults = PlannedJobs([]), dict[Path, str]()
+    for run in runs:
+        try:
+            plan = Experiment.from_dict(_described(latest_manifest(working_folder(run))["configuration"]))
+            (job,) = (one := plan_jobs([plan], partial(_folder, run), execution, options, opened=planned.data)).jobs
+        except UsageError as error:
+            faults[run] = str(error)
+        else:
+            begun_twice = job.key in {other.key for other in planned.jobs}  # in two folders: two runs
+            planned.jobs.append(replace(job, key=f"{job.key} in {run}") if begun_twice else job)
+            planned.data.update(one.data)
+    return planned, faults
+
+
+def _folder(folder: Path, _plan: Experiment) -> Path:
+    return folder
 
 
 def _described(configuration: dict[str, object]) -> dict[str, object]:
@@ -192,6 +210,6 @@ def _described(configuration: dict[str, object]) -> dict[str, object]:
 
 def _unfinished_below(path: Path) -> Iterator[Path]:
     for folder, subfolders, _ in os.walk(path):
-        runs = [Path(folder, own[1]) for each in sorted(subfolders) if (own := WORK.fullmatch(each))]
-        yield from (run for run in runs if not (run / FILE).is_file())
-        subfolders[:] = [each for each in subfolders if not each.startswith(".")]
+        matches = [match for name in sorted(subfolders) if (match := WORK.fullmatch(name))]
+        yield from (run for match in matches if not ((run := Path(folder, match[1])) / FILE).is_file())
+        subfolders[:] = [name for name in subfolders if not name.startswith(".")]

@@ -5,11 +5,10 @@ from __future__ import annotations
 import atexit
 import json
 import os
-import queue
+import selectors
 import signal
 import subprocess
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -20,13 +19,14 @@ from odedm.core.errors import UsageError
 from odedm.core.plugin_modules import export_plugins
 from odedm.core.processes import close_pipes, start_program
 from odedm.execute.gpu_sharing import MOST_CLIENTS, SharedGPU
-from odedm.execute.job import Done, Event, Failed, Job, WorkerLost, event_from_text
-from odedm.execute.lane import GPU_BROKEN
+from odedm.execute.job import TRIES, Done, Event, Failed, Job, WorkerLost, event_from_text
+from odedm.execute.job_thread import GPU_BROKEN
 from odedm.execute.worker_process import STOP
 
 PATIENCE = 120
-"""Seconds that a worker has to store the state of its jobs when it is asked to stop."""
+"""Seconds that workers have to store the state of their jobs when they are asked to stop."""
 KILLED_FOR_MEMORY = Path("/sys/fs/cgroup/memory.events")
+CHUNK = 1 << 16
 
 
 @dataclass
@@ -36,12 +36,32 @@ class _Worker:
     """The file in which the worker says where it was when it crashed."""
     job: str | None = None
     """The key of what it does."""
+    rest: bytes = b""
+    """The beginning of a line whose end has not come yet."""
+
+    @property
+    def output(self) -> int:
+        """The file descriptor of its events."""
+        assert self.process.stdout is not None
+        return self.process.stdout.fileno()
 
     def send(self, line: str) -> None:
-        with suppress(OSError):  # one that died in the meantime is found dead by its reader
+        with suppress(OSError):  # one that died in the meantime is found dead when it is listened to
             if self.process.stdin is not None:
                 self.process.stdin.write(line.encode() + b"\n")
                 self.process.stdin.flush()
+
+    def kill(self) -> None:
+        """End it at once, and forget what it left."""
+        self.process.kill()
+        with suppress(subprocess.TimeoutExpired):  # one that the kernel cannot end now ends later
+            self.process.wait(5)
+        self.close()
+
+    def close(self) -> None:
+        """Let go of a worker that has ended."""
+        close_pipes(self.process)
+        self.crash.unlink(missing_ok=True)
 
 
 def _begin() -> _Worker:
@@ -63,10 +83,7 @@ def start_early(number: int) -> None:
 
 def _end_early() -> None:
     for worker in _early:
-        worker.process.kill()
-        worker.process.wait()
-        close_pipes(worker.process)
-        worker.crash.unlink(missing_ok=True)
+        worker.kill()
     _early.clear()
 
 
@@ -77,6 +94,8 @@ class ProcessBackend:
     GPU.
     """
 
+    tries = TRIES
+
     def __init__(self, workers: int, *, shares_gpu: bool = False, gpu_share: int = 100) -> None:
         if shares_gpu and gpu_share < 100 and workers > MOST_CLIENTS:
             raise UsageError(
@@ -85,13 +104,13 @@ class ProcessBackend:
             )
         self.workers = workers
         self._workers: list[_Worker] = []
-        self._heard: queue.SimpleQueue[tuple[_Worker, Event | None]] = queue.SimpleQueue()
-        self._place = tempfile.TemporaryDirectory(prefix="odedm-workers-")
+        self._selector = selectors.DefaultSelector()
+        self._folder = tempfile.TemporaryDirectory(prefix="odedm-workers-")
         served = shares_gpu and workers <= MOST_CLIENTS and (workers > 1 or gpu_share < 100)
         try:
-            self._gpu = SharedGPU(Path(self._place.name), gpu_share) if served else None
+            self._gpu = SharedGPU(Path(self._folder.name), gpu_share) if served else None
         except BaseException:  # nobody has a backend to close then
-            self._place.cleanup()
+            self._folder.cleanup()
             raise
         self._killed = _killed_for_memory()
 
@@ -101,48 +120,47 @@ class ProcessBackend:
 
     def start(self, job: Job) -> None:
         """Give the job to a worker that has none, or to a new one."""
-        worker = next((each for each in self._workers if each.job is None), None) or self._new()
+        worker = next((worker for worker in self._workers if worker.job is None), None) or self._new()
         worker.job = job.key
         worker.send(job.to_text())
 
     def _new(self) -> _Worker:
         worker = _early.pop() if _early else _begin()
-        shared = self._gpu.environment if self._gpu is not None else {}
-        worker.send(json.dumps({**export_plugins(), "environment": shared}))
+        worker.send(json.dumps({**export_plugins(), "environment": self._gpu.environment if self._gpu else {}}))
         self._workers.append(worker)
-        threading.Thread(target=self._read, args=(worker,), daemon=True).start()
+        self._selector.register(worker.output, selectors.EVENT_READ, worker)
         return worker
-
-    def _read(self, worker: _Worker) -> None:
-        try:
-            for line in worker.process.stdout or ():
-                self._heard.put((worker, event_from_text(line)))
-        except Exception:  # what is no event: there is no talking with this worker any more
-            worker.process.kill()
-        worker.process.wait()
-        self._heard.put((worker, None))
 
     def events(self, timeout: float) -> Iterator[Event]:
         """What has happened since, or nothing when the time is over."""
-        with suppress(queue.Empty):
-            worker, event = self._heard.get(timeout=timeout)
-            while True:
-                if event is None:
-                    yield from self._buried(worker)
-                else:
-                    if isinstance(event, Done | Failed):
-                        worker.job = None
-                    yield event
-                worker, event = self._heard.get_nowait()
+        for key, _ in self._selector.select(timeout):
+            yield from self._read(key.data)
 
-    def _buried(self, worker: _Worker) -> Iterator[Event]:
-        if worker in self._workers:
-            self._workers.remove(worker)
-        close_pipes(worker.process)
-        why = self._death(worker)
-        worker.crash.unlink(missing_ok=True)
+    def _read(self, worker: _Worker) -> Iterator[Event]:
+        chunk = os.read(worker.output, CHUNK)
+        if not chunk:
+            yield from self._bury(worker)
+            return
+        *lines, worker.rest = (worker.rest + chunk).split(b"\n")
+        for line in lines:
+            try:
+                event = event_from_text(line)
+            except Exception:  # what is no event: there is no talking with this worker any more
+                worker.process.kill()
+                return
+            if isinstance(event, Done | Failed):
+                worker.job = None
+            yield event
+
+    def _bury(self, worker: _Worker) -> Iterator[Event]:
+        self._selector.unregister(worker.output)
+        self._workers.remove(worker)
+        code = worker.process.wait()
+        reason = self._death(worker)
+        worker.close()
         if worker.job is not None:
-            yield WorkerLost(worker.job, why)
+            shared = self._gpu is not None and bool(self._gpu.environment) and code == GPU_BROKEN
+            yield WorkerLost(worker.job, reason, shared)
 
     def _death(self, worker: _Worker) -> str:
         """How a worker died, in words."""
@@ -153,8 +171,7 @@ class ProcessBackend:
             name = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)
             now, before, self._killed = _killed_for_memory(), self._killed, _killed_for_memory()
             memory = " for lack of memory" if -code == signal.SIGKILL and now > before else ""
-            where = _crash_site(worker.crash)
-            return f"its process was ended by the signal {name}{memory}{where}"
+            return f"its process was ended by the signal {name}{memory}{_crash_site(worker.crash)}"
         return f"its process ended with the exit code {code}{_crash_site(worker.crash)}"
 
     def close(self) -> None:
@@ -167,14 +184,13 @@ class ProcessBackend:
                 worker.process.wait(max(0.0, until - time.monotonic()))
         for worker in self._workers:
             if worker.process.poll() is None:
-                worker.process.kill()
-                worker.process.wait(5)
-            close_pipes(worker.process)
-            worker.crash.unlink(missing_ok=True)
+                worker.kill()
+            worker.close()
         self._workers.clear()
+        self._selector.close()
         if self._gpu is not None:
             self._gpu.close()
-        self._place.cleanup()
+        self._folder.cleanup()
 
 
 def _crash_site(path: Path) -> str:

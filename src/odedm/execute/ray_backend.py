@@ -1,60 +1,62 @@
 """The backend for many machines, by Ray: each job is a task, its files come back and are written here.
 
-Workers need this package and the data set, no shared disk. So a job whose worker is lost starts anew elsewhere.
+Workers need this package and the data set, no shared disk: checkpoints come back, too, so a job whose worker is lost
+goes on elsewhere from its last one, and `odedm resume` goes on here.
 """
 
 from __future__ import annotations
 
-import atexit
 import os
-import secrets
 import shutil
-import socket
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import chdir, suppress
 from dataclasses import replace
-from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
-from odedm.core.errors import UsageError
+from odedm.checkpoint.checkpoint import checkpoint_folders, clear, working_folder
+from odedm.checkpoint.lock import hold
+from odedm.core.errors import InfrastructureError, UsageError, is_infrastructure_error
 from odedm.core.files import atomic_folder, write_bytes
 from odedm.core.plugin_modules import export_plugins, import_plugins
-from odedm.execute.job import Done, Event, Failed, Job, ProgressReport, WorkerLost, sentence
-from odedm.execute.run_job import run_job
+from odedm.execute.job import (
+    CheckpointSaved,
+    Done,
+    Event,
+    Failed,
+    Job,
+    Message,
+    ProgressReport,
+    TaskFinished,
+    WorkerLost,
+    event_from_text,
+    event_to_text,
+    sentence,
+)
+from odedm.execute.ray_connection import HERE_ALONE, LOOPBACK, PATIENCE, import_ray, knock
+from odedm.execute.run_job import remove_stale_workdir, run_job
 
 MOST_BYTES = 1 << 30
 """What a run may send back: its result, its memory's rows, its evidence and its model."""
 POLL = 0.5
-PATIENCE = 10.0
-"""Seconds to wait for a cluster to answer."""
 LOCAL_STORE = 128 << 20
-QUIET = {
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_DEDUP_LOGS": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    "RAY_AUTH_MODE": "token",
-}
-"""No usage statistics leave the machine, and nobody without the token may run anything; what is set already stays."""
-LOOPBACK = "127.0.0.1"
-HERE_ALONE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-"""Off, Ray takes the loopback address for its own, as it does by itself where it knows no clusters."""
-TOKEN, TOKEN_FILE = "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"
 
 
 class RayBackend:
-    """Lanes that are Ray tasks, each with `cpus` and a fraction `gpus` of a GPU.
+    """Runs that are Ray tasks, each with `cpus` and a fraction `gpus` of a GPU.
 
     Without an address a Ray of this machine is started with room for `workers`, and ended with the study.
     """
+
+    tries = 10  # a cluster may take machines away again and again, and that is no fault of a run
 
     def __init__(
         self, workers: int | None = None, *, address: str | None = None, cpus: float = 1.0, gpus: float = 0.0
     ) -> None:
         address = address or os.environ.get("RAY_ADDRESS") or None
-        self._ray = _ray(alone=address is None)
+        self._ray = import_ray(alone=address is None)
         self._begin(workers, address, cpus)
         self.workers = workers or self._room(cpus, gpus)
         remote: Any = self._ray.remote
@@ -71,7 +73,7 @@ class RayBackend:
             options |= {"include_dashboard": False, "_node_ip_address": LOOPBACK}
         where = f"at '{address}'" if address else "on this machine"
         try:
-            _knock(address)
+            knock(address)
             with chdir(os.path.dirname(os.__file__)):  # Ray's workers import from the driver's folder before any other
                 self._ray.init(address, **options)
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
@@ -104,35 +106,59 @@ class RayBackend:
         return len(self._running) < self.workers
 
     def start(self, job: Job) -> None:
-        """Hand the job to Ray, as plain data."""
-        self._running[self._task.remote(job.to_text(), self._actor, os.getcwd(), export_plugins())] = job
+        """Hand the job to Ray, as plain data, with the last checkpoint that came back."""
+        work = working_folder(job.folder)
+        if job.options.restart and work.is_dir():
+            clear(work)  # or the job would go on from these when its worker is lost
+        words = job.to_text(), self._actor, os.getcwd(), export_plugins(), checkpoint_files(work)
+        self._running[self._task.remote(*words)] = job
 
     def events(self, timeout: float) -> Iterator[Event]:
-        """Pass on progress, and write what comes back into the job's folder."""
-        done, _ = self._ray.wait(list(self._running), num_returns=1, timeout=timeout) if self._running else ([], [])
-        if time.monotonic() - self._asked > POLL:
-            self._asked = time.monotonic()
-            with suppress(self._ray.exceptions.RayError):
-                for key, seen in self._ray.get(self._actor.take.remote(), timeout=5).items():
-                    yield ProgressReport(key, *seen)
+        """Pass on what workers tell, and write what comes back into the job's folder."""
+        try:
+            done, _ = self._ray.wait(list(self._running), num_returns=1, timeout=timeout) if self._running else ([], [])
+        except self._ray.exceptions.RayError as error:
+            raise InfrastructureError(f"The Ray cluster is gone ({sentence(error)[:300]}).") from error
+        if done or time.monotonic() - self._asked > POLL:
+            yield from self._told()
         for reference in done:
             yield self._outcome(reference, self._running.pop(reference))
+
+    def _told(self) -> Iterator[Event]:
+        """What workers have told since the last time; their checkpoints are written here."""
+        self._asked = time.monotonic()
+        try:
+            events, checkpoints = self._ray.get(self._actor.take.remote(), timeout=PATIENCE)
+        except self._ray.exceptions.RayError:  # the next time it may answer
+            return
+        jobs = {job.key: job for job in self._running.values()}
+        for key, files in checkpoints.items():
+            if key in jobs and keep_checkpoint(files, jobs[key]):
+                yield CheckpointSaved(key)
+        for text in events:
+            yield event_from_text(text)
 
     def _outcome(self, reference: Any, job: Job) -> Event:
         try:
             answer: dict[str, Any] = self._ray.get(reference)
-            if "error" in answer:
-                return Failed(job.key, answer["error"])
-            if not job.is_trial:
-                unpack(answer["files"], job.folder)
         except self._ray.exceptions.RayError as error:
             return WorkerLost(job.key, f"Ray lost its worker ({sentence(error)[:300]})")
+        if "broken" in answer:  # that machine's disk, say: another may do better
+            return WorkerLost(job.key, f"its worker's machine failed ({answer['broken'][:300]})")
+        if "error" in answer:
+            return Failed(job.key, answer["error"])
+        try:
+            unpack(answer["files"], job.folder)
         except (OSError, UsageError) as error:
             return Failed.by(job, error)
-        return Done(job.key, answer.get("score"))
+        remove_stale_workdir(job.folder)
+        return Done(job.key)
 
     def close(self) -> None:
-        """Cancel what is under way and leave the cluster."""
+        """Take the last checkpoints, cancel what is under way and leave the cluster."""
+        with suppress(Exception):
+            for _ in self._told() if self._running else ():
+                pass
         for reference in getattr(self, "_running", {}):
             with suppress(Exception):
                 self._ray.cancel(reference, force=True)
@@ -140,26 +166,49 @@ class RayBackend:
 
 
 class ProgressActor:
-    """Where workers tell how far they are, and the driver asks; the last word of each is enough."""
+    """Where workers tell how far they are, and the driver asks: of each job the last progress and checkpoint."""
 
     def __init__(self) -> None:
-        self.told: dict[str, tuple[int, int, int]] = {}
+        self.events: list[str] = []
+        self.progress: dict[str, str] = {}
+        self.checkpoints: dict[str, dict[str, bytes]] = {}
 
-    def tell(self, key: str, done: int, total: int, process: int) -> None:
-        """A worker's word."""
-        self.told[key] = (done, total, process)
+    def tell(self, key: str, text: str, is_progress: bool) -> None:
+        """Note an event of a worker."""
+        if is_progress:
+            self.progress[key] = text
+        else:
+            self.events.append(text)
 
-    def take(self) -> dict[str, tuple[int, int, int]]:
-        """What was said since the last time."""
-        told, self.told = self.told, {}
-        return told
+    def keep(self, key: str, files: dict[str, bytes]) -> None:
+        """Note a worker's checkpoint: its files by their path in the working folder."""
+        self.checkpoints[key] = files
+
+    def take(self) -> tuple[list[str], dict[str, dict[str, bytes]]]:
+        """What was noted since the last time."""
+        found = [*self.progress.values(), *self.events], self.checkpoints
+        self.events, self.progress, self.checkpoints = [], {}, {}
+        return found
 
 
-def do_remotely(text: str, actor: Any, place: str = "", plugins: dict[str, Any] | None = None) -> dict[str, Any]:
-    """What a worker does: the job in a folder of its own, then its files or its score, or why it failed.
+def do_remotely(
+    text: str,
+    actor: Any,
+    place: str = "",
+    plugins: dict[str, Any] | None = None,
+    checkpoint: dict[str, bytes] | None = None,
+) -> dict[str, Any]:
+    """What a worker does: the job in a folder of its own, then its files, or why it failed.
 
-    `place` is where the driver is, for data by a relative path; on another machine it may not be there. `plugins` is
-    what code from outside the driver knows.
+    Args:
+        text: the job.
+        actor: who is told of progress, and given checkpoints.
+        place: where the driver is, for data by a relative path; on another machine it may not be there.
+        plugins: what code from outside the driver knows.
+        checkpoint: where the job goes on from.
+
+    Returns:
+        `files`; or the sentence of an `error` of the job, or of what is `broken` on this machine.
     """
     try:
         if plugins is not None:
@@ -170,19 +219,61 @@ def do_remotely(text: str, actor: Any, place: str = "", plugins: dict[str, Any] 
     if place:
         with suppress(OSError):
             os.chdir(place)
-
-    def emit(event: Event) -> None:
-        if actor is not None and isinstance(event, ProgressReport):
-            actor.tell.remote(*event)
-
     try:
         with tempfile.TemporaryDirectory(prefix="odedm-") as home:
-            folder = Path(home) / "run"
-            here = replace(job, folder=folder, options=replace(job.options, overwrite=False))
-            score = run_job(here, emit)
-            return {"score": score, "files": {} if job.is_trial else contents(folder)}
+            job = replace(job, folder=Path(home) / "run", options=replace(job.options, overwrite=False))
+            work = working_folder(job.folder)
+            unpack_checkpoint(checkpoint or {}, work)
+
+            def emit(event: Event) -> None:
+                if actor is not None and isinstance(event, ProgressReport | TaskFinished | Message):
+                    actor.tell.remote(event.key, event_to_text(event), isinstance(event, ProgressReport))
+                if actor is not None and isinstance(event, CheckpointSaved):
+                    actor.keep.remote(event.key, checkpoint_files(work))
+
+            run_job(job, emit)
+            return {"files": contents(job.folder)}
     except Exception as error:  # whatever it is, it is this job's alone
-        return {"error": sentence(error)}
+        return {"broken" if is_infrastructure_error(error) else "error": sentence(error)}
+
+
+def checkpoint_files(work: Path) -> dict[str, bytes]:
+    """The newest checkpoint of a working folder: its files by their path there; nothing where there is none."""
+    folders = checkpoint_folders(work)
+    paths = sorted(path for path in folders[0].rglob("*") if path.is_file()) if folders else []
+    return {path.relative_to(work).as_posix(): path.read_bytes() for path in paths}
+
+
+def unpack_checkpoint(files: dict[str, bytes], work: Path) -> None:
+    """Write a checkpoint into a working folder, whole or not at all; what is there already stays."""
+    paths = [PurePosixPath(name) for name in files]
+    if not paths:
+        return
+    if any(path.is_absolute() or ".." in path.parts or len(path.parts) != 3 for path in paths):
+        raise UsageError("A checkpoint has a file whose name leads out of its folder; nothing was written.")
+    (folder,) = {path.parent for path in paths}
+    if (work / folder).exists():
+        return
+    (work / folder).parent.mkdir(parents=True, exist_ok=True)
+    with atomic_folder(work / folder) as staging:
+        for name, content in files.items():
+            write_bytes(staging / PurePosixPath(name).name, content)
+
+
+def keep_checkpoint(files: dict[str, bytes], job: Job) -> bool:
+    """Write a checkpoint that came back beside the job's folder, in the place of the one before; whether that worked.
+
+    Where another process has the run nothing is written; it is at most this step that is done again.
+    """
+    work = working_folder(job.folder)
+    with suppress(UsageError), hold(work):
+        before = checkpoint_folders(work)
+        unpack_checkpoint(files, work)
+        for folder in before:
+            if folder.relative_to(work).as_posix() != next(iter(files)).rpartition("/")[0]:
+                shutil.rmtree(folder, ignore_errors=True)
+        return True
+    return False
 
 
 def contents(folder: Path, most: int = MOST_BYTES) -> dict[str, bytes]:
@@ -204,46 +295,3 @@ def unpack(files: dict[str, bytes], folder: Path) -> None:
     with atomic_folder(folder) as staging:
         for name, content in files.items():
             write_bytes(staging / name, content)
-
-
-def _knock(address: str | None) -> None:
-    """Find out that nobody listens at HOST:PORT before Ray does, which tries for minutes."""
-    host, colon, port = (address or "").rpartition(":")
-    if colon and port.isdigit() and "/" not in host:
-        socket.create_connection((host.strip("[]"), int(port)), PATIENCE).close()
-
-
-def _ray(*, alone: bool) -> Any:
-    """Ray, told before its import whom it may listen to: to this machine `alone`, and to who has a secret token."""
-    quiet = {**QUIET, HERE_ALONE: "0", TOKEN_FILE: own_token()} if alone and TOKEN not in os.environ else QUIET
-    for name, value in quiet.items():
-        os.environ.setdefault(name, value)
-    keep_secret(Path(os.environ.get(TOKEN_FILE) or Path.home() / ".ray" / "auth_token"))
-    try:
-        import ray
-    except ImportError:
-        raise UsageError("The backend 'ray' needs Ray: pip install 'odedm[ray]', or leave out --backend.") from None
-    return ray
-
-
-@cache
-def own_token() -> str:
-    """A file with a token for the Rays that this process starts, in a folder that is nobody else's and goes with it."""
-    folder = tempfile.mkdtemp(prefix="odedm-ray-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    path = Path(folder) / "token"
-    path.touch(mode=0o600)
-    path.write_text(secrets.token_hex(32))
-    return str(path)
-
-
-def keep_secret(token: Path) -> None:
-    """Take a cluster's token from the sight of others, as Ray does not when it writes one."""
-    try:
-        if token.exists() and token.stat().st_mode & 0o077:
-            token.chmod(0o600)
-    except OSError as error:
-        raise UsageError(
-            f"Others can read the token '{token}' of the Ray cluster, and that cannot be changed ({error.strerror}): "
-            f"chmod 600 it, or name another file by {TOKEN_FILE}."
-        ) from error

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 from odedm.checkpoint.checkpoint import Meta, Position, checkpoint_folders, latest_manifest, working_folder
 from odedm.checkpoint.lock import RunLock, hold
-from odedm.checkpoint.stop import Stopped
 from odedm.core.errors import UsageError
 from odedm.core.files import remove_stale
 from odedm.core.plugin_modules import code_hashes
-from odedm.execute.job import CheckpointSaved, Emit, Event, Job, Message, ProgressReport, RunOptions
+from odedm.execute.job import CheckpointSaved, Emit, Event, Job, Message, ProgressReport, RunOptions, TaskFinished
 from odedm.results.folder import FILE, check_free
 from odedm.training.observation import Observation
+from odedm.training.run_metrics import LossClock, step_metrics, task_metrics
 
 if TYPE_CHECKING:
     from odedm.checkpoint.checkpointer import Checkpointer
@@ -41,23 +41,11 @@ def ignore(_event: Event) -> None:
     """Nobody listens."""
 
 
-def run_job(
-    job: Job, emit: Emit = ignore, *, data: Dataset | None = None, stop: Callable[[], bool] = never
-) -> float | None:
-    """Bring a job to its end, or to where `stop` says so: a run writes its folder, a trial gives its score in per cent.
+def run_job(job: Job, emit: Emit = ignore, *, data: Dataset | None = None, stop: Callable[[], bool] = never) -> Outcome:
+    """Bring a job to its end, or to where `stop` says so, and write its folder; only one process at a time can.
 
     `emit` is told what happens on the way. `data` is the job's data set where it is open already.
     """
-    if job.is_trial:
-        return _trial(job, emit, data, stop)
-    train_job(job, emit, data=data, stop=stop)
-    return None
-
-
-def train_job(
-    job: Job, emit: Emit = ignore, *, data: Dataset | None = None, stop: Callable[[], bool] = never
-) -> Outcome:
-    """Bring a run to its end; only one process at a time can."""
     from odedm.core.accel.device import enough_memory  # torch is imported where runs happen, not where they are planned
     from odedm.data.opening import load_dataset
     from odedm.training.preparation import Prepared
@@ -84,10 +72,13 @@ def train_job(
                 )
                 options = replace(options, restart=True)
             prepared = Prepared(job.experiment, data or load_dataset(job.experiment.data))
-            run = Run(prepared, observation=_observation(work, options, say))
+            run = Run(prepared, observation=_observation(work, options, say), on_task=partial(_report_task, job, emit))
             checkpointer = checkpointer_of(run, work, lock, options, stop=stop, say=say)
             checkpointer.on_store = lambda: emit(CheckpointSaved(job.key))
-            outcome = run.finish(_progress(job, emit), checkpointer)
+            outcome = run.finish(_progress(job, run, emit), checkpointer)
+            if options.chosen:
+                made = outcome.result.provenance | {"chosen": options.chosen}
+                outcome = replace(outcome, result=replace(outcome.result, provenance=made))
             lock.check()
             outcome.save(job.folder, overwrite=options.overwrite, keep_model=run.observation.keep_model)
             lock.clear()
@@ -98,36 +89,22 @@ def train_job(
     return outcome
 
 
-def _trial(job: Job, emit: Emit, data: Dataset | None, stop: Callable[[], bool]) -> float:
-    from odedm.core.accel.device import enough_memory
-    from odedm.data.opening import load_dataset
-    from odedm.training.hold_out import held_out
-    from odedm.training.run import Run
-
-    report = _progress(job, emit)
-
-    def watch(task: int, done: int, total: int) -> None:
-        if stop():
-            raise Stopped
-        report(task, done, total)
-
-    if job.select is None:
-        raise ValueError("A trial needs to know which rows it holds out.")
-    with enough_memory():
-        plan, part = held_out(data or load_dataset(job.experiment.data), job.experiment, job.select)
-        return Run(plan, part).finish(watch).result.acc_last
+def _report_task(job: Job, emit: Emit, run: Run) -> None:
+    """Report what was measured after a task."""
+    task = run.progress.task - 1
+    emit(TaskFinished(job.key, task, task_metrics(run, task)))
 
 
-def _progress(job: Job, emit: Emit) -> Callable[[int, int, int], None]:
+def _progress(job: Job, run: Run, emit: Emit) -> Callable[[int, int, int], None]:
     """Reports a run's progress, but not more often than every `TICK`; the last time always."""
-    last, process = 0.0, os.getpid()
+    last, process, metrics = 0.0, os.getpid(), LossClock(run.device)
 
     def report(_task: int, done: int, total: int) -> None:
         nonlocal last
         now = time.monotonic()
         if now - last >= TICK or done == total:
             last = now
-            emit(ProgressReport(job.key, done, total, process))
+            emit(ProgressReport(job.key, done, total, process, step_metrics(run.method) if metrics.due() else {}))
 
     return report
 

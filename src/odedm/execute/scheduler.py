@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -13,10 +12,20 @@ from odedm.checkpoint.stop import stop_on_signal
 from odedm.core.errors import InfrastructureError, UsageError
 from odedm.core.files import no_empty_folders
 from odedm.execute.backend import Backend, ExecutionConfig, open_backend
-from odedm.execute.job import CheckpointSaved, Done, Event, Failed, Job, Message, ProgressReport, WorkerLost
-from odedm.execute.observers import Observer
+from odedm.execute.durations import seconds_left
+from odedm.execute.job import (
+    CheckpointSaved,
+    Done,
+    Event,
+    Failed,
+    Job,
+    Message,
+    ProgressReport,
+    TaskFinished,
+    WorkerLost,
+)
+from odedm.execute.run_callbacks import RunCallback
 from odedm.execute.run_job import remove_stale_workdir
-from odedm.execute.time_estimate import TimeEstimate, UnderWay
 from odedm.results.folder import FILE
 from odedm.results.result import Result
 
@@ -24,25 +33,17 @@ if TYPE_CHECKING:
     from odedm.stream.dataset import Dataset
 
 TICK = 0.2
-PAUSE = 2.0
-"""Seconds between two looks at the time that is left: a study may have thousands of runs."""
-EARLY = 1.25
-"""A job goes first when all that is left takes less than so many times as long as it does: times are estimates."""
-LOOKED_AT = 32
-"""Jobs for each lane that are left when their times begin to matter: to look at thousands takes time of its own."""
-TRIES = 3
-"""How often a job whose worker dies is tried from the same checkpoint."""
+"""Seconds between two looks at what has happened."""
 
 
 @dataclass
 class Summary:
-    """What came of jobs: results by key, scores of trials, what failed and why, what was left for lack of time.
+    """What came of jobs: results by key, what failed and why, what was left for lack of time.
 
     `taken` are those of the failed at which another process is.
     """
 
     results: dict[str, Result] = field(default_factory=dict)
-    scores: dict[str, float] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)
     left: list[Job] = field(default_factory=list)
@@ -50,105 +51,94 @@ class Summary:
     @property
     def done(self) -> int:
         """How many jobs came to their end."""
-        return len(self.results) + len(self.scores)
+        return len(self.results)
 
 
 @dataclass
 class _Running:
     job: Job
-    since: float
     share: float = 0.0
     process: int = 0
 
 
-def in_order(times: TimeEstimate, running: Sequence[UnderWay], waiting: Sequence[Job], workers: int) -> list[Job]:
-    """Jobs as they were given, but for those that would end last of all if they began any later: the longest first.
-
-    So what is done is whole seeds for as long as that costs no time, and no lane works long after all others.
-    """
-    expected = times.expect_all(running, waiting) if workers > 1 and len(waiting) <= LOOKED_AT * workers else None
-    if expected is None:
-        return list(waiting)
-    rest, seconds = expected
-    left = (sum(rest) + sum(seconds)) / workers
-    places = sorted(range(len(waiting)), key=lambda at: -seconds[at] if EARLY * seconds[at] >= left else 0.0)
-    return [waiting[at] for at in places]
-
-
 class Scheduler:
-    """Brings jobs to their end on a backend, and tells observers of every step before it goes on.
+    """Brings jobs to their end on a backend, and tells callbacks of every step before it goes on.
 
-    A job whose worker dies goes on from its last checkpoint, three times from the same one. `check` says why a
-    run that came back is not one that was asked for, if so; `until` is on the clock `now`: what is not expected to end
-    before is not started.
+    A job whose worker dies goes on from its last checkpoint, as often from the same one as the backend says. Where
+    another job on the same GPU may be to blame, it goes on alone.
+
+    Args:
+        backend: where jobs are done.
+        callbacks: who is told.
+        seconds: of finished jobs like these, for estimates.
+        until: on the clock `now`: what is under way then is stopped, its state being stored, and nothing more started.
+        check: why a run that came back is not one that was asked for, if so.
+        now: a clock.
     """
 
     def __init__(
         self,
         backend: Backend,
-        observers: Sequence[Observer],
-        times: TimeEstimate,
+        callbacks: Sequence[RunCallback] = (),
+        seconds: Sequence[float] = (),
         *,
         until: float | None = None,
         check: Callable[[Job, Result], str | None] = lambda _job, _result: None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.backend, self.observers, self.times = backend, observers, times
-        self.until, self._check, self._now = until, check, now
-        self._looked = -math.inf
-        self._left: float | None = None
+        self.backend, self.callbacks, self.until, self._check, self._now = backend, callbacks, until, check, now
+        self.summary = Summary()
+        self._seconds = [*seconds]
+        self._waiting: dict[str, Job] = {}
         self._running: dict[str, _Running] = {}
         self._tries: Counter[str] = Counter()
+        self._alone: set[str] = set()
+        """Jobs that were lost together with others, so that nobody knows whose fault it was."""
 
     def run(self, jobs: Sequence[Job]) -> Summary:
         """Do all of it, as far as the time allows; at SIGINT or SIGTERM what is under way is stored."""
-        summary = Summary()
-        waiting = {job.key: job for job in jobs}
+        self._waiting = {job.key: job for job in jobs}
         with stop_on_signal(at_once=True):
-            while waiting or self._running:
-                self._start(waiting, summary)
+            while (self._waiting or self._running) and not self._is_late():
+                self._start()
                 for event in self.backend.events(TICK):
-                    self._take(event, waiting, summary)
-                for each in self.observers:
-                    each.tick(self._time_left(waiting))
-        return summary
+                    self._take(event)
+                self._tell(lambda callback: callback.on_tick(self._time_left()))
+        self.summary.left = [*(running.job for running in self._running.values()), *self._waiting.values()]
+        return self.summary
 
-    def _start(self, waiting: dict[str, Job], summary: Summary) -> None:
-        if self.until is None and not self.backend.has_room():
-            return
-        for job in self._in_order(list(waiting.values())):
-            if self._late(job):
-                summary.left.append(waiting.pop(job.key))
-            elif self.backend.has_room():
-                del waiting[job.key]
-                self._running[job.key] = _Running(job, self._now())
-                for each in self.observers:
-                    each.started(job)
-                self.backend.start(job)
-            else:
+    def settle(self) -> Summary:
+        """Count what ended while the backend was closed."""
+        for job in [*self.summary.left]:
+            if job.key in self._running and not job.options.overwrite and (job.folder / FILE).is_file():
+                self.summary.left.remove(job)
+                self._end(job, Done(job.key))
+        return self.summary
+
+    def _is_late(self) -> bool:
+        return self.until is not None and self._now() >= self.until
+
+    def _start(self) -> None:
+        for job in [*self._waiting.values()]:
+            if not self.backend.has_room() or self._alone & self._running.keys():
                 return
+            if job.key in self._alone and self._running:
+                continue
+            del self._waiting[job.key]
+            self._begin(job)
 
-    def _in_order(self, waiting: list[Job]) -> list[Job]:
-        """Whole seeds, and at the end the longest first; just seeds where the time may be too short for all of them."""
-        if self.until is not None:
-            return waiting
-        return in_order(self.times, self._under_way(), waiting, self.backend.workers)
+    def _begin(self, job: Job) -> None:
+        self._running[job.key] = _Running(job)
+        self._tell(lambda callback: callback.on_start(job))
+        self.backend.start(job)
 
-    def _under_way(self) -> list[UnderWay]:
-        now = self._now()
-        return [(each.job, now - each.since, each.share) for each in self._running.values()]
+    def _tell(self, moment: Callable[[RunCallback], None]) -> None:
+        for callback in self.callbacks:
+            moment(callback)
 
-    def _late(self, job: Job) -> bool:
-        """Whether a job is not expected to be over in time; of what nothing is known the first may start."""
-        if self.until is None:
-            return False
-        rest = self.until - self._now()
-        return rest <= 0 or (self.times.expect(job) or 0.0) > rest
-
-    def _take(self, event: Event, waiting: dict[str, Job], summary: Summary) -> None:
+    def _take(self, event: Event) -> None:
         if isinstance(event, Message):
-            for each in self.observers:
-                each.said(event.line)
+            self._tell(lambda callback: callback.on_message(event.line))
             return
         running = self._running.get(event.key)
         if running is None:
@@ -157,67 +147,57 @@ class Scheduler:
         if isinstance(event, ProgressReport):
             if running.process != event.process:
                 running.process = event.process
-                for each in self.observers:
-                    each.taken_up(job, event.process)
+                self._tell(lambda callback: callback.on_process(job, event.process))
             running.share = event.done / max(1, event.total)
-            for each in self.observers:
-                each.progress(job, event.done, event.total)
+            self._tell(lambda callback: callback.on_progress(job, event))
+        elif isinstance(event, TaskFinished):
+            self._tell(lambda callback: callback.on_task(job, event.task, dict(event.metrics)))
         elif isinstance(event, CheckpointSaved):
             self._tries[event.key] = 0
-        elif isinstance(event, WorkerLost):
-            del self._running[event.key]
-            self._lose(job, event, waiting, summary)
         else:
             del self._running[event.key]
-            self._end(job, event, summary)
+            if isinstance(event, WorkerLost):
+                self._lose(job, event)
+            else:
+                self._end(job, event)
 
-    def _lose(self, job: Job, event: WorkerLost, waiting: dict[str, Job], summary: Summary) -> None:
-        if not job.is_trial and not job.options.overwrite and (job.folder / FILE).is_file():
+    def _lose(self, job: Job, event: WorkerLost) -> None:
+        if not job.options.overwrite and (job.folder / FILE).is_file():
             remove_stale_workdir(job.folder)  # its process died after the result was written, before it could say so
-            self._end(job, Done(job.key), summary)
+            self._end(job, Done(job.key))
             return
-        self._tries[job.key] += 1
-        if self._tries[job.key] >= TRIES:
-            self._fail(job, f"In {TRIES} tries {event.error}. The last checkpoint, if any, is kept.", summary)
+        if event.shared and job.key not in self._alone:
+            self._alone.add(job.key)
+        else:
+            self._tries[job.key] += 1
+        if self._tries[job.key] >= self.backend.tries:
+            self._fail(job, f"In {self.backend.tries} tries {event.error}. The last checkpoint, if any, is kept.")
             return
-        for each in self.observers:
-            each.lost(job, event.error)
-        rest = dict(waiting)
-        waiting.clear()
-        waiting.update({job.key: job.retry(), **rest})  # the first to go on
+        self._tell(lambda callback: callback.on_lost(job, event.error))
+        self._waiting = {job.key: job.retry(), **self._waiting}  # the first to go on
 
-    def _end(self, job: Job, event: Done | Failed, summary: Summary) -> None:
+    def _end(self, job: Job, event: Done | Failed) -> None:
         if isinstance(event, Failed):
-            if event.full:  # the rest would fail like this, and is not to blame: it goes on when that is mended
+            if event.infrastructure:  # all would fail like this, and none is to blame: they go on when it is mended
                 raise InfrastructureError(event.error)
-            self._fail(job, event.error, summary, taken=event.taken)
-            return
-        if event.score is not None:
-            summary.scores[job.key] = event.score
-            for each in self.observers:
-                each.scored(job, event.score)
+            self._fail(job, event.error, taken=event.taken)
             return
         try:
             result = self._result(job)
-        except InfrastructureError:
-            raise
         except UsageError as error:
-            self._fail(job, str(error), summary)
+            self._fail(job, str(error))
             return
-        summary.results[job.key] = result
-        for each in self.observers:
-            each.finished(job, result)
+        self.summary.results[job.key] = result
+        self._seconds.append(result.total_seconds)
+        self._tell(lambda callback: callback.on_finish(job, result))
 
-    def _fail(self, job: Job, error: str, summary: Summary, *, taken: bool = False) -> None:
-        summary.failed[job.key] = error
+    def _fail(self, job: Job, error: str, *, taken: bool = False) -> None:
+        self.summary.failed[job.key] = error
         if taken:
-            summary.taken.add(job.key)
-        for each in self.observers:
-            (each.taken if taken else each.failed)(job, error)
+            self.summary.taken.add(job.key)
+        self._tell(lambda callback: (callback.on_taken if taken else callback.on_fail)(job, error))
 
     def _result(self, job: Job) -> Result:
-        if job.is_trial:
-            raise UsageError("A trial came back without a score.")
         result = Result.load(job.folder / FILE)
         made_on = result.provenance.get("data_checksum")
         if job.checksum is not None and made_on != job.checksum:
@@ -228,25 +208,19 @@ class Scheduler:
         fault = self._check(job, result)
         if fault is not None:
             raise UsageError(fault)
-        self.times.learn(result.experiment, job.rows, result.total_seconds)
         return result
 
-    def _time_left(self, waiting: dict[str, Job]) -> float | None:
-        """Seconds until all is done; None where nothing is known."""
-        now = self._now()
-        if now - self._looked >= PAUSE or not self._running:
-            self._looked = now
-            order = self._in_order(list(waiting.values()))
-            self._left = self.times.left(self._under_way(), order, self.backend.workers)
-        return self._left
+    def _time_left(self) -> float | None:
+        rest = [1 - running.share for running in self._running.values()]
+        return seconds_left(self._seconds, rest, len(self._waiting), self.backend.workers)
 
 
 def run_jobs(
     jobs: Sequence[Job],
     data: Mapping[str, Dataset],
     execution: ExecutionConfig,
-    observers: Sequence[Observer] = (),
-    times: TimeEstimate | None = None,
+    callbacks: Sequence[RunCallback] = (),
+    seconds: Sequence[float] = (),
     *,
     until: float | None = None,
     check: Callable[[Job, Result], str | None] = lambda _job, _result: None,
@@ -260,7 +234,9 @@ def run_jobs(
         return Summary()
     with no_empty_folders(job.folder.parent for job in jobs):
         backend = open_backend(jobs, execution, data)
+        scheduler = Scheduler(backend, callbacks, seconds, until=until, check=check)
         try:
-            return Scheduler(backend, observers, times or TimeEstimate(), until=until, check=check).run(jobs)
+            scheduler.run(jobs)
         finally:
             backend.close()
+        return scheduler.settle()

@@ -19,7 +19,7 @@ from typing import Any
 from odedm.core.errors import UsageError
 from odedm.core.plugin_modules import import_plugins
 from odedm.execute.job import Emit, Event, Failed, Job, event_to_text
-from odedm.execute.lane import Lane
+from odedm.execute.job_thread import JobThread
 
 STOP = "stop"
 ENDED = 128 + signal.SIGTERM
@@ -43,29 +43,17 @@ def main() -> None:
             except OSError:  # nobody listens any more
                 os._exit(1)
 
-    lane = _ready_lane(emit)
+    thread = _ready_thread(emit)
 
-    def ended(*_: object) -> None:
-        """Asked to end by the system: the lane stores its state, and the parent starts its job again elsewhere."""
-
-        def end() -> None:
-            try:
-                lane.join()
-            finally:
-                os._exit(ENDED)
-
-        lane.stop()
-        threading.Thread(target=end, daemon=True).start()
-
-    signal.signal(signal.SIGTERM, ended)
+    signal.signal(signal.SIGTERM, lambda *_: _end(thread))
     trouble = ""
     for line in sys.stdin:
         if not line.endswith("\n"):  # cut short: the parent was killed as it wrote
             os._exit(1)
         plain = json.loads(line)
         if plain == STOP:
-            lane.stop()
-            lane.join()
+            thread.stop()
+            thread.join()
             break
         try:
             if "plugins" in plain:  # the first line: what code from outside the parent knows, and where it is
@@ -73,22 +61,36 @@ def main() -> None:
                 continue
             if trouble:
                 raise UsageError(trouble)
-            lane.start(Job.from_text(line))
+            thread.start(Job.from_text(line))
         except UsageError as error:
             if "key" in plain:
                 emit(Failed(plain["key"], f"In a worker process: {error}"))
             else:
                 trouble = str(error)
-    else:  # a parent that was killed: a lane would hold its run's lock for ever, so it ends as if killed itself
+    else:  # a parent that was killed: the job would hold its run's lock for ever, so it ends as if killed itself
         os._exit(1)
     with contextlib.suppress(OSError):
         os.close(events)
 
 
-def _ready_lane(emit: Emit) -> Lane:
-    """A lane; what takes longest is imported while the parent says what is to be done."""
+def _end(thread: JobThread) -> None:
+    """Asked to end by the system: the job's state is stored, and the parent starts it again elsewhere."""
+
+    def end() -> None:
+        try:
+            thread.join()
+        finally:
+            os._exit(ENDED)
+
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(ENDED))  # asked again: at once
+    thread.stop()
+    threading.Thread(target=end, daemon=True).start()
+
+
+def _ready_thread(emit: Emit) -> JobThread:
+    """A thread for jobs; what takes longest is imported while the parent says what is to be done."""
     threading.Thread(target=import_module, args=("odedm.training.run",), daemon=True).start()
-    return Lane(emit)
+    return JobThread(emit)
 
 
 def _take_over(plain: dict[str, Any]) -> None:

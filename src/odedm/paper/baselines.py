@@ -10,7 +10,7 @@ from typing import Any
 
 from odedm.paper.printed import EPOCHS
 from odedm.paper.protocol import OWN_RETRIEVALS, with_explicit_settings
-from odedm.study.grid import PLAIN, Grid, Values
+from odedm.studies.grid import PLAIN, Grid, Values
 
 CAPACITIES = (200, 500)
 ONLINE = ("agem", "gss", "er", "mir", "gdumb", "aser", "cope", "derpp")

@@ -12,9 +12,8 @@ from dataclasses import replace
 from odedm.paper.printed import numbers, published
 from odedm.paper.protocol import constants
 from odedm.paper.studies import READY, printed
-from odedm.study.grid import PLAIN, Grid
-from odedm.study.study import Study
-from odedm.training.hold_out import Selection
+from odedm.studies.grid import PLAIN, Grid
+from odedm.studies.spec import Study, ValidationSplit
 
 NAME = "equal-tuning"
 HOSTS = ("der", "derpp", "refresh", "fdr", "icarl", "puridiver")
@@ -25,7 +24,7 @@ AROUND = {0.03: (0.01, 0.03, 0.1), 0.05: (0.015, 0.05, 0.15), 0.1: (0.03, 0.1, 0
 """The three rates around each of the paper's studies."""
 SEEDS = (20, 21, 22, 23, 24)
 """Of the chosen ones' runs: nobody has looked at them."""
-SELECT = Selection(tasks=5, share=0.2, seeds=(1000, 1001))
+SPLIT = ValidationSplit(validation=0.2, first_tasks=5, seeds=(1000, 1001))
 """All of CIFAR-10's stream, and half of CIFAR-100's."""
 
 
@@ -60,7 +59,7 @@ def equal_tuning() -> Study:
     72
     """
     about = "Six hosts at three learning rates, without ODEDM and with the k that the paper prints as its best."
-    return Study(NAME, tuple(grid for data in DATA for grid in _grids(data)), SEEDS, about, select=SELECT)
+    return Study(NAME, tuple(grid for data in DATA for grid in _grids(data)), SEEDS, about, tune=SPLIT)
 
 
 def _grids(data: str) -> Iterator[Grid]:

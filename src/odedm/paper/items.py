@@ -20,8 +20,8 @@ from odedm.paper.mini import miniature
 from odedm.paper.printed import PRINTED_WITH
 from odedm.paper.studies import ready
 from odedm.results.folder import FinishedRun
-from odedm.study.merging import read_all
-from odedm.study.study import Study
+from odedm.studies.merging import read_all
+from odedm.studies.spec import Study
 from odedm.training.experiment import Experiment
 
 CITATION = (
@@ -105,8 +105,7 @@ def study_of(item: PaperItem, data: str | None = None) -> Study:
         )
     parts = [ready(item.study, name) for name in ([data] if data else item.data)]
     grids = tuple(grid for part in parts for grid in part.grids)
-    # Choosing ρ on held-out rows is not the paper's: `odedm study table1` does it.
-    return replace(parts[0], name=FOLDER, about=item.title, grids=grids, select=None)
+    return replace(parts[0], name=FOLDER, about=item.title, grids=grids)
 
 
 def run_signature(described: Mapping[str, Any]) -> str:
@@ -216,7 +215,7 @@ def keeps_evidence() -> frozenset[str]:
 
 @cache
 def _plans_of(study: str, data: str) -> list[tuple[str, Experiment]]:
-    return _plans(replace(ready(study, data), select=None))
+    return _plans(ready(study, data))
 
 
 def _plans(study: Study) -> list[tuple[str, Experiment]]:

@@ -9,7 +9,7 @@ from importlib.resources import files
 
 from odedm.paper.items import ITEMS, PaperProgress, progress, study_of
 from odedm.results.folder import FinishedRun
-from odedm.study.study import Study
+from odedm.studies.spec import Study
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from odedm.core.registry import DISTANCES, WITHOUT_CLUSTERS, normalize_name
 from odedm.memory.paper_preset import AUXILIARY, paper_preset
 from odedm.paper.printed import EPOCHS, TASKS
 from odedm.selection.flat_settings import OF_DAC
-from odedm.study.grid import PLAIN, Grid, Values
+from odedm.studies.grid import PLAIN, Grid, Values
 
 _PROTOCOL: dict[str, Any] = tomllib.loads(files(__package__).joinpath("protocol.toml").read_text(encoding="utf-8"))
 PAPER_DATA = ("cifar10", "cifar100", "tiny-imagenet", "imagenet-r")
@@ -110,6 +110,7 @@ def _expected(settings: Mapping[str, Any]) -> dict[str, Any]:
     net, net_options = NETS.get(data, RESNET)
     free = ("imbalance", "precision")
     found = {name: None if value == "none" else value for name, value in STREAM.items() if name not in free}
+    found |= {"validation": None, "first_tasks": None}
     found["retrieval"] = OWN_RETRIEVALS.get(method, found["retrieval"])
     if settings.get("epochs") in EPOCHS:
         del found["epochs"]

@@ -11,9 +11,8 @@ from odedm.core.errors import UsageError, choose
 from odedm.paper.baselines import CAPACITIES, baseline_grids
 from odedm.paper.printed import BORROWED, numbers, share_of
 from odedm.paper.protocol import PAPER_DATA, with_explicit_settings
-from odedm.study.grid import PLAIN, Grid, Values
-from odedm.study.study import Study, parse
-from odedm.training.hold_out import Selection
+from odedm.studies.grid import PLAIN, Grid, Values
+from odedm.studies.spec import Study, parse
 
 CATALOGUE_NAMES = {"derpprefresh": "refresh"}
 
@@ -30,14 +29,12 @@ class Ready:
     metric: str = "acc_last"
     data: str = "cifar10"
     options: Mapping[str, Mapping[str, Values]] = field(default_factory=dict)
-    select: Selection | None = None
 
 
 READY = {
     "table1": Ready(
         "Eight methods with and without ODEDM, every λ, setting and k of the paper.",
         ("table1", "full"),
-        select=Selection(),
     ),
     "table4": Ready("Other methods, online and at 50 epochs, and bounds.", (BORROWED,)),
     "dac-sweep": Ready("Clusters and depth of divide-and-conquer for each ρ."),
@@ -47,9 +44,7 @@ READY = {
     "fitting": Ready(
         "PuriDivER with its fit to the memory.", ("puridiver_fitting",), options={"puridiver": {"fit": (True,)}}
     ),
-    "imagenet-r": Ready(
-        "ImageNet-R with a vision transformer.", ("imagenet_r",), data="imagenet-r", select=Selection()
-    ),
+    "imagenet-r": Ready("ImageNet-R with a vision transformer.", ("imagenet_r",), data="imagenet-r"),
     "forgetting": Ready("Forgetting-rate curves at each λ, with and without ODEDM."),
     "density": Ready("What the memory holds of each class, with and without ODEDM."),
     "task-il": Ready("The Task-IL tables; the same runs as table1, looked at otherwise.", ("task_il",), "task_il_last"),
@@ -65,7 +60,7 @@ def ready(name: str, data: str | None = None) -> Study:
     """
     found = choose("study", name, READY)
     if found.tables:
-        return Study(name, printed(found, data or found.data), about=found.about, select=found.select)
+        return Study(name, printed(found, data or found.data), about=found.about)
     study = parse(files(__package__).joinpath("ready", f"{name}.toml").read_text(encoding="utf-8"), name)
     other = {} if data is None else {"data": (data,)}
     grids = [replace(grid, axes={**grid.axes, **other}) for grid in study.grids]

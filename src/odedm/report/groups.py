@@ -13,6 +13,7 @@ from odedm.core.errors import UsageError
 from odedm.core.plain_data import flatten
 from odedm.core.plugins import is_built_in
 from odedm.core.registry import METHODS, WITHOUT_CLUSTERS
+from odedm.core.text import printable
 from odedm.report.labels import Settings, belongs_to_memory, group_names, title_key
 from odedm.report.wording import canonical
 from odedm.results.folder import FinishedRun
@@ -105,7 +106,15 @@ def group_runs(runs: Sequence[FinishedRun]) -> list[Group]:
     groups.sort(key=lambda members: _order(_settings(members[0])))
     settings = [_settings(members[0]) for members in groups]
     named = zip(groups, settings, group_names(settings), strict=True)
-    return [Group(tuple(members), shared, *names) for members, shared, names in named]
+    return [Group(tuple(members), shared, *_with_choice(members, names)) for members, shared, names in named]
+
+
+def _with_choice(members: Sequence[FinishedRun], names: tuple[str, str, str]) -> tuple[str, str, str]:
+    """A group's names with how its constants were chosen, where they were."""
+    family, member, label = names
+    chosen = {str(run.result.provenance.get("chosen", ""))[:80] for run in members}
+    (words,) = chosen if len(chosen) == 1 else ("",)
+    return (family, member, f"{label} · tuned {printable(words)}") if words else names
 
 
 def group_by_settings(groups: Sequence[Group], free: Callable[[str], bool]) -> list[list[Group]]:

@@ -11,10 +11,11 @@ from odedm.report.groups import Group, sweeps
 from odedm.report.published_number import Published
 from odedm.report.statistics import Estimate, Paired
 from odedm.report.summary import ACC_LAST, COMPARED, METRICS, Metric, Row, Table
+from odedm.report.wording import canonical
 
 Verdict = Literal["reproduced", "better", "worse", "not comparable"]
-Kind = Literal["runs", "test", "held-out"]
-"""What a line of the table is: runs, or a choice among them by the test set or by held-out training rows."""
+Kind = Literal["runs", "test", "validation"]
+"""What a line of the table is: runs, or a choice among them by the test set or by training rows held out."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ class BestRow:
         share = _share(self.row.group)
         if self.how == "test":
             return " · ".join([*named, f"best of {self.tried} ρ ({share}), chosen on the test set"])
-        return " · ".join([*named, f"{share}, chosen on held-out training rows"])
+        return " · ".join([*named, f"{share}, chosen on validation rows"])
 
 
 def model(table: Table) -> TableModel:
@@ -132,23 +133,38 @@ def model(table: Table) -> TableModel:
 def choices(table: Table) -> list[BestRow]:
     """Return of each set of rows that differ in ρ alone the best on the test set, as in the paper, and an honest one.
 
-    The second needs runs that scored training rows held out of training; see `FinishedRun.selection`.
+    The second needs the same runs with the setting `validation`, which take the place of the test rows.
     """
     chosen = []
     row_of = {id(row.group): row for row in table.rows}
+    validated = {
+        _but_validation(row.group): _accuracy(row)
+        for row in table.rows
+        if row.group.settings.get("validation") is not None
+    }
     for groups in sweeps([group for group in table.groups if group.memory == "odedm"], "memory.rho", _share):
         if len(groups) == 1 or len({_share(group) for group in groups}) < len(groups):
             continue
         rows = [row_of[id(group)] for group in groups]
-        chosen.append(BestRow(max(rows, key=lambda row: row.values[ACC_LAST.key].mean), len(rows), "test"))
-        if all(run.selection is not None for group in groups for run in group.runs):
-            chosen.append(BestRow(max(rows, key=_by_held_out), len(rows), "held-out"))
+        if groups[0].settings.get("validation") is not None:
+            chosen.append(BestRow(max(rows, key=_accuracy), len(rows), "validation"))
+            continue
+        chosen.append(BestRow(max(rows, key=_accuracy), len(rows), "test"))
+        scores = {id(row): validated.get(_but_validation(row.group)) for row in rows}
+        known = [row for row in rows if scores[id(row)] is not None]
+        if len(known) == len(rows):
+            chosen.append(BestRow(max(rows, key=lambda row: scores[id(row)] or 0.0), len(rows), "validation"))
     return chosen
 
 
-def _by_held_out(row: Row) -> float:
-    scores = [run.selection for run in row.group.runs if run.selection is not None]
-    return sum(scores) / len(scores)
+def _accuracy(row: Row) -> float:
+    return row.values[ACC_LAST.key].mean
+
+
+def _but_validation(group: Group) -> str:
+    """What runs that are tested on other rows, maybe after fewer tasks, share with these, as one comparable text."""
+    other = ("validation", "first_tasks", "tasks", "class names")
+    return canonical({key: value for key, value in group.settings.items() if key not in other})
 
 
 def _share(group: Group) -> str:
@@ -164,7 +180,7 @@ def _cells(row: Row, kind: Kind = "runs") -> dict[str, Cell]:
     for metric in METRICS:
         change = row.differences.get(metric.key)
         corrected = None if best else row.corrected.get(metric.key)
-        paper = None if kind == "held-out" else _paper_value(row.group, metric, best=best)
+        paper = None if kind == "validation" else _paper_value(row.group, metric, best=best)
         value = row.values.get(metric.key)
         cells[metric.key] = Cell(value, change, corrected, paper, tested=not best, same_protocol=same)
     return cells

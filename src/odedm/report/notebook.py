@@ -51,6 +51,13 @@ class Results:
         self.runs: list[FinishedRun] = load(folders) if folders else []
         self.runs += [FinishedRun(UNSAVED, result) for result in given]
 
+    @classmethod
+    def of(cls, runs: Iterable[FinishedRun]) -> Results:
+        """Finished runs that are read already."""
+        results = cls.__new__(cls)
+        results.runs = list(runs)
+        return results
+
     def __len__(self) -> int:
         return len(self.runs)
 
@@ -62,7 +69,6 @@ class Results:
         return [
             {"folder": str(run.folder), "seed": run.seed}
             | {metric.key: metric.of(run) for metric in METRICS}
-            | {"selection": run.selection}
             | flatten(run.result.experiment)
             | {f"made.{name}": run.result.provenance.get(name) for name in ORIGIN}
             for run in self.runs

@@ -18,7 +18,7 @@ from odedm.core.errors import InvalidFileError, UsageError
 from odedm.core.registry import MEMORIES, METHODS, title
 from odedm.core.text import LONGEST, printable
 from odedm.results.folder import FILE
-from odedm.study.run_store import RUNS, TOML
+from odedm.studies.run_store import RUNS, TOML
 
 BEGIN, END = ".", ".work"
 """Of the name of a working folder: `.seed-0.work`."""

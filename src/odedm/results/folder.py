@@ -40,11 +40,10 @@ Columns = dict[str, "np.ndarray[Any, Any]"]
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """A finished run and its folder; `selection` is what its configuration scored on held-out rows, if known."""
+    """A finished run and its folder."""
 
     folder: Path
     result: Result
-    selection: float | None = None
 
     @classmethod
     def load(cls, folder: Path) -> FinishedRun:

@@ -11,7 +11,7 @@ from odedm.core.validators import LARGEST, Float, Int, validate_params
 
 @validate_params(rho=Float(), capacity=Int(), tasks=Int(), classes=Int(), rows_per_prototype=Int())
 def prototypes_per_class(rho: float, capacity: int, *, tasks: int, classes: int, rows_per_prototype: int = 1) -> int:
-    """How many prototypes each class pins when its task ends: k = ρλ / ((n − 1) · |C_i|), halves rounded up.
+    """Return how many prototypes each class pins when its task ends: k = ρλ / ((n − 1) · |C_i|), halves rounded up.
 
     The last task is never consolidated, hence n − 1. Halves go up because Python's `round` would give 12 where the
     paper has 13.
@@ -88,7 +88,7 @@ per prototype), but the memory holds 200. The largest k that fits is 25; or rais
 
 
 def remedy(capacity: int, k: int | None) -> str:
-    """What to do where prototypes do not fit: the capacity that they need, or the largest k; None where rho was given.
+    """Return what to do where prototypes do not fit: give the capacity they need, or the largest k (None: by rho).
 
     >>> remedy(8, None)
     'Raise the capacity to 8, or give rho=0, which pins none.'
@@ -101,7 +101,7 @@ def remedy(capacity: int, k: int | None) -> str:
 
 
 def _slots(tasks: int, classes: int, rows_per_prototype: int) -> int:
-    """Pinned rows that one prototype per class amounts to over a whole stream."""
+    """Return how many pinned rows one prototype per class amounts to over a whole stream."""
     for name, value in (("tasks", tasks), ("classes", classes), ("rows_per_prototype", rows_per_prototype)):
         if value < 1:
             raise UsageError(f"{name} must be 1 or more; {value} was given.")

@@ -18,6 +18,9 @@ from odedm.selection.sinkhorn.transport import squares
 MOST_CLUSTERS = 12
 """All subsets of the clusters are compared: 4083 for 12, and twice as many with each further one."""
 
+BLOCK = 1024
+"""Rows whose distances to centers are made at a time."""
+
 
 @stored("dac")
 @dataclass(frozen=True)
@@ -85,7 +88,7 @@ class Dac:
         parts: list[tuple[Tensor, Sequence[Tensor]]] = []
         for x, part, rng, (clusters, sizes) in zip(sets, drawn, rngs, clustered, strict=True):
             clouds = part.index_select(0, clusters.labels.argsort(stable=True)).split(sizes)
-            labels = clusters.labels if len(part) == len(x) else squares(x, clusters.centers).argmin(1)
+            labels = clusters.labels if len(part) == len(x) else _nearest_center(x, clusters.centers)
             parts.append((labels, [_draw(cloud, self.sample, rng) for cloud in clouds]))
         return parts
 
@@ -135,6 +138,11 @@ def closest_subset(distance: dict[tuple[int, int], float], sizes: list[int], sma
             if total < least:
                 best, least = subset, total
     return best
+
+
+def _nearest_center(x: Tensor, centers: Tensor) -> Tensor:
+    """Return the number [n] of each row's nearest center, some rows at a time: distances take copies of them."""
+    return torch.cat([squares(part, centers).argmin(1) for part in x.split(BLOCK)])
 
 
 def _draw(x: Tensor, most: int | None, rng: torch.Generator) -> Tensor:

@@ -50,7 +50,7 @@ OF_DISTANCE = {"screen": "sinkhorn", "pair_epsilon": "sinkhorn", "ground": "sink
 
 
 def flattened(selection: Selection) -> dict[str, Any]:
-    """The settings of a selection by name; None for what it has none of.
+    """Return the settings of a selection by name; None for what it has none of.
 
     >>> flat = flattened(Prototypes("l2", dac=None))
     >>> flat["distance"], flat["dac"], flat["dac_distance"]
@@ -72,7 +72,7 @@ def flattened(selection: Selection) -> dict[str, Any]:
 
 
 def selection_from(flat: Mapping[str, Any]) -> Selection:
-    """The selection of settings side by side, as many as were given; what would do nothing is refused.
+    """Make the selection of as many settings side by side as were given; refuse what would do nothing.
 
     >>> selection_from({"distance": "l2", "dac": (5, 3)})
     Prototypes(distance=L2(), dac=DAC(clusters=5, depth=3))
@@ -103,28 +103,28 @@ it out.
         kind = Sinkhorn(given.get("pair_epsilon"), given.get("ground"), given.get("screen"))
     elif isinstance(kind, MMD):
         kind = MMD(given.get("bandwidth"))
-    own = {name: given[name] for name in ("space", "mixup") if name in given}
-    return Prototypes(kind, _dac(dac, flat, given) if dac else None, **own)
+    rest = {name: given[name] for name in ("space", "mixup") if name in given}
+    return Prototypes(kind, _dac(dac, flat, given) if dac else None, **rest)
 
 
 def of_clusters_there_are(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings but for those of divide-and-conquer where there is none, as in some points of a grid.
+    """Return the settings without those of divide-and-conquer where there is none, as in some points of a grid.
 
     >>> of_clusters_there_are({"distance": "random", "dac": (3, 4)})
     {'distance': 'random'}
     >>> of_clusters_there_are({"dac": None, "epsilon": 0.1})
     {'dac': None}
     """
-    gone: tuple[str, ...] = ()
+    idle: tuple[str, ...] = ()
     if flat.get("distance") in WITHOUT_CLUSTERS:
-        gone = ("dac", *OF_DAC)
+        idle = ("dac", *OF_DAC)
     elif flat.get("dac", ()) is None:
-        gone = OF_DAC
-    return {name: value for name, value in flat.items() if name not in gone}
+        idle = OF_DAC
+    return {name: value for name, value in flat.items() if name not in idle}
 
 
 def beside(before: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of before that hold beside changes: not those of another distance, nor of clusters that are gone.
+    """Return what holds of settings beside changes: not those of another distance, nor of clusters that are gone.
 
     >>> beside({"distance": "mmd", "bandwidth": 2.0, "dac": (3, 4)}, {"distance": "l2"})
     {'distance': 'mmd', 'dac': (3, 4)}

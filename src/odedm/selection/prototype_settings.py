@@ -86,12 +86,12 @@ BY_NAME: dict[str, type[DistanceSettings]] = {kind.name: kind for kind in (L1, L
 
 
 def name_of(distance: DistanceSettings | str) -> str:
-    """The name of a distance."""
+    """Return the name of a distance."""
     return distance if isinstance(distance, str) else distance.name
 
 
 def numbers_of(distance: DistanceSettings | str) -> dict[str, Any]:
-    """What a distance has beside its name, by the names of its own settings."""
+    """Return the settings of a distance by name."""
     return {name: getattr(distance, name) for name in settings_of(type(distance))} if _has_numbers(distance) else {}
 
 
@@ -109,11 +109,11 @@ class OneDistance(Choice):
 
     @property
     def names(self) -> list[str]:
-        """All legal names: any but those that stand for a choice without clusters."""
+        """Return all legal names: any but those that stand for a choice without clusters."""
         return [name for name in super().names if name not in WITHOUT_CLUSTERS]
 
     def validate(self, name: str, value: Any) -> Any:
-        """The settings of a distance, or the name of one from outside."""
+        """Return the settings of a distance, or the name of one from outside."""
         if isinstance(value, DistanceSettings):
             return value
         if isinstance(value, type) and value in BY_NAME.values():
@@ -129,7 +129,7 @@ class DistanceName(OneDistance):
     """The name of a distance that compares clusters."""
 
     def validate(self, name: str, value: Any) -> str:
-        """The name alone."""
+        """Return the name alone."""
         return name_of(super().validate(name, value))
 
 
@@ -144,7 +144,7 @@ class RowsOrNone(Validator):
     expected = f"{Int(1).expected}, or none"
 
     def convert(self, value: Any) -> int | None:
-        """A plain int, or None."""
+        """Return a plain int, or None."""
         if value is None or value == "none":
             return None
         return Int(1).convert(int(value) if isinstance(value, str) else value)
@@ -158,7 +158,8 @@ class DAC:
         clusters: K, of each step.
         depth: how many steps at most.
         distance: between clusters; `Sinkhorn` has no other number than epsilon here, and `MMD` none.
-        sample: compare clusters by so many rows of each, drawn by the seed; None compares all, as in the paper.
+        sample: cluster so many rows for each cluster, and compare clusters by so many rows of each, drawn by the seed;
+            None: all rows, as in the paper.
 
     >>> DAC(3, 4, distance="l2")
     DAC(clusters=3, depth=4, distance=L2())
@@ -259,7 +260,7 @@ ROW_SELECTORS: dict[str, type[Herding | Random]] = {kind.name: kind for kind in 
 
 
 def as_selection(value: Any) -> Selection:
-    """The selection that a user means; a distance stands for prototypes by it.
+    """Return the selection that a user means; a distance stands for prototypes by it.
 
     >>> as_selection("random"), as_selection("l2")
     (Random(), Prototypes(distance=L2()))
@@ -277,7 +278,7 @@ def as_selection(value: Any) -> Selection:
 
 
 def filled_in(selection: Selection) -> Selection:
-    """The selection with Sinkhorn's numbers where none were given."""
+    """Return the selection with Sinkhorn's numbers where none were given."""
     if not isinstance(selection, Prototypes):
         return selection
     distance, dac = selection.distance, selection.dac
@@ -310,7 +311,7 @@ def selector(selection: Selection, k: int, rows_per_prototype: int) -> Prototype
 
 
 def _made(distance: DistanceSettings | str, numbers: Mapping[str, Any]) -> Any:
-    """A distance with those of its numbers that are known; an object from outside has its own."""
+    """Make a distance with those of its numbers that are known; an object from outside has its own."""
     kind = DISTANCES[name_of(distance)].load()
     known = {name: value for name, value in numbers.items() if value is not None}
     return kind(**known) if isinstance(kind, type) else kind

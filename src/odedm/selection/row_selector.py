@@ -18,7 +18,7 @@ LARGEST = torch.finfo(torch.float64).max
 
 
 class RowSelector(ABC):
-    """A choice of rows that is made at once, without divide-and-conquer, k-means and the nearest rows to its centres.
+    """Choose rows at once, without divide-and-conquer, k-means and the nearest rows to its centers.
 
     It is given where a distance is: to `PrototypeSelector`, to `select`, and by its name to `--distance`.
     """
@@ -28,13 +28,13 @@ class RowSelector(ABC):
 
     @abstractmethod
     def select(self, points: Tensor, wanted: int, rng: torch.Generator) -> Tensor:
-        """Numbers of distinct rows [min(wanted, n)] of `points` [n, d], the most wanted first; `rng` is on the CPU."""
+        """Return distinct rows [min(wanted, n)] of `points` [n, d], the most wanted first; `rng` is on the CPU."""
 
 
 @stored("distance/random")
 @dataclass(frozen=True)
 class RandomRows(RowSelector):
-    """Any rows, each equally likely: what a careful choice is worth is what it gains over these.
+    """Choose any rows, each equally likely: what a careful choice is worth is what it gains over these.
 
     >>> len(RandomRows().select(torch.zeros(5, 0), 3, torch.Generator().manual_seed(0)).unique())
     3
@@ -43,14 +43,14 @@ class RandomRows(RowSelector):
     needs_points = False
 
     def select(self, points: Tensor, wanted: int, rng: torch.Generator) -> Tensor:
-        """The first rows of a random order, so that fewer are a part of more."""
+        """Return the first rows of a random order, so that fewer are a part of more."""
         return torch.randperm(len(points), generator=rng)[:wanted].to(points.device)
 
 
 @stored("distance/herding")
 @dataclass(frozen=True)
 class Herding(RowSelector):
-    """Rows whose mean stays nearest to the mean of their class, of points scaled to length one (Welling 2009, iCaRL).
+    """Choose rows whose mean stays nearest to the mean of their class, of points of length one (Welling 2009, iCaRL).
 
     >>> points = torch.tensor([[1.0, 0.0], [3.0, 3.0], [0.0, 1.0]])
     >>> Herding().select(points, 2, torch.Generator()).tolist()
@@ -58,13 +58,13 @@ class Herding(RowSelector):
     """
 
     def select(self, points: Tensor, wanted: int, rng: torch.Generator) -> Tensor:
-        """The first rows in herding order; nothing is drawn."""
+        """Return the first rows in herding order; nothing is drawn."""
         del rng
         return herd(F.normalize(points.to(torch.float64)), wanted)
 
 
 def herd(features: Tensor, m: int) -> Tensor:
-    """Row numbers [min(m, n)] of the features [n, d] in herding order.
+    """Return the row numbers [min(m, n)] of the features [n, d] in herding order.
 
     The j-th pick is the row that, added to the picks before it, brings their mean closest to the mean μ of all n:
     i* = argmin over unused i of ‖μ − (S + φ_i) / (j + 1)‖. So the first is the row nearest to μ, fewer picks are a

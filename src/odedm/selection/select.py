@@ -31,8 +31,8 @@ class Shape(Validator):
     expected = "three whole numbers (c, h, w), 1 or more"
 
     def convert(self, value: Any) -> tuple[int, ...]:
-        """A tuple of plain ints."""
-        sizes = tuple(Int(1).convert(each) for each in value)
+        """Return a tuple of plain ints."""
+        sizes = tuple(Int(1).convert(size) for size in value)
         if len(sizes) != 3:
             raise ValueError
         return sizes
@@ -89,7 +89,7 @@ def select(
 
 
 def _points(x: Any, image_shape: tuple[int, ...] | None) -> Tensor:
-    """The rows as finite float points [n, d]."""
+    """Return the rows as finite float points [n, d]."""
     if not isinstance(x, Tensor):
         x = as_array(x, "x")
         x = torch.from_numpy(np.ascontiguousarray(x).astype(np.float64 if x.dtype == np.float64 else np.float32))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from odedm.core.errors import UsageError, short_repr
+from odedm.core.plugin_modules import source_hash
 
 MOMENTS = ("after_step", "after_task", "after_run")
 """When callbacks are called: the first two with the run, the last with its outcome."""
@@ -26,32 +27,43 @@ class Callbacks:
     def __init__(self, given: Sequence[Any] = ()) -> None:
         if not isinstance(given, list | tuple):
             raise UsageError(f"callbacks must be a list; {short_repr(given)} was given.")
+        self.given = list(given)
         self._told: dict[str, list[Callable[[Any], object]]] = {moment: [] for moment in MOMENTS}
-        for each in given:
-            own = [moment for moment in MOMENTS if callable(getattr(each, moment, None))]
-            if isinstance(each, type) or not (own or callable(each)):
+        for callback in given:
+            moments = [moment for moment in MOMENTS if callable(getattr(callback, moment, None))]
+            if isinstance(callback, type) or not (moments or callable(callback)):
                 legal = "a function of the run, or an object with after_step, after_task or after_run"
-                raise UsageError(f"A callback must be {legal}; {short_repr(each)} was given.")
-            for moment in own:
-                self._told[moment].append(getattr(each, moment))
-            if not own:
-                self._told["after_task"].append(each)
+                raise UsageError(f"A callback must be {legal}; {short_repr(callback)} was given.")
+            for moment in moments:
+                self._told[moment].append(getattr(callback, moment))
+            if not moments:
+                self._told["after_task"].append(callback)
+
+    def origins(self) -> dict[str, dict[str, Any]]:
+        """What a result says of them, as of other code from outside: a callback may change the run."""
+        found = {}
+        for number, callback in enumerate(self.given, start=1):
+            kind = callback if hasattr(callback, "__qualname__") else type(callback)
+            origin = f"{kind.__module__}:{kind.__qualname__}"
+            code = source_hash(callback)
+            found[f"callback {number}"] = {"title": kind.__name__, "from": origin, "again": False, "code": code}
+        return found
 
     def after_step(self, run: Any) -> None:
         """A batch is learned; where callbacks change method or memory on the host, steps are recorded anew."""
         if not self._told["after_step"]:
             return
         run.stepper.settle(run.method, run.memory)
-        for each in self._told["after_step"]:
-            each(run)
+        for callback in self._told["after_step"]:
+            callback(run)
         run.stepper.begin_task(run.method, run.memory)
 
     def after_task(self, run: object) -> None:
         """A task is over and tested."""
-        for each in self._told["after_task"]:
-            each(run)
+        for callback in self._told["after_task"]:
+            callback(run)
 
     def after_run(self, outcome: object) -> None:
         """A run is over."""
-        for each in self._told["after_run"]:
-            each(outcome)
+        for callback in self._told["after_run"]:
+            callback(outcome)

@@ -1,0 +1,86 @@
+"""Callbacks: who is told how jobs get on, in the process that runs them."""
+
+from __future__ import annotations
+
+from odedm.execute.job import Job, ProgressReport
+from odedm.results.result import Result
+from odedm.training.loggers import Loggers
+
+
+class RunCallback:
+    """Is told how jobs get on, always from the same thread; every method may be left as it is."""
+
+    def on_start(self, job: Job) -> None:
+        """A job has begun, or goes on after a loss."""
+
+    def on_process(self, job: Job, process: int) -> None:
+        """A process works on it."""
+
+    def on_progress(self, job: Job, report: ProgressReport) -> None:
+        """It has seen more of its rows."""
+
+    def on_task(self, job: Job, task: int, metrics: dict[str, float]) -> None:
+        """It has learned a task, and was tested."""
+
+    def on_finish(self, job: Job, result: Result) -> None:
+        """A run is over."""
+
+    def on_lost(self, job: Job, reason: str) -> None:
+        """Its worker died; it will be tried again."""
+
+    def on_fail(self, job: Job, reason: str) -> None:
+        """It failed for good."""
+
+    def on_taken(self, job: Job, reason: str) -> None:
+        """It failed because another process is at it."""
+        self.on_fail(job, reason)
+
+    def on_message(self, line: str) -> None:
+        """A line for the user."""
+
+    def on_tick(self, seconds_left: float | None) -> None:
+        """Time has passed; about so many seconds are left, as far as is known."""
+
+
+class LogRuns(RunCallback):
+    """Tells loggers of every run."""
+
+    def __init__(self, loggers: Loggers) -> None:
+        self.loggers = loggers
+        self._under_way: dict[str, Job] = {}
+
+    def on_progress(self, job: Job, report: ProgressReport) -> None:
+        """Begin a run's log with its first rows; then its loss and rate."""
+        self._begin(job)
+        self.loggers.on_step(job.name, report.done, {**report.metrics, "progress": report.done / max(1, report.total)})
+
+    def on_task(self, job: Job, task: int, metrics: dict[str, float]) -> None:
+        """Log what was measured."""
+        self._begin(job)
+        self.loggers.on_task(job.name, task, metrics)
+
+    def on_finish(self, job: Job, result: Result) -> None:
+        """Log the result."""
+        self._begin(job)
+        del self._under_way[job.key]
+        self.loggers.on_end(job.name, result)
+
+    def on_lost(self, job: Job, reason: str) -> None:
+        """Log that a worker died."""
+        self.loggers.on_stop(job.name, "lost", reason)
+
+    def on_fail(self, job: Job, reason: str) -> None:
+        """Log why a run failed."""
+        self._under_way.pop(job.key, None)
+        self.loggers.on_stop(job.name, "failed", reason)
+
+    def close(self) -> None:
+        """Log which runs were stopped."""
+        for job in self._under_way.values():
+            self.loggers.on_stop(job.name, "stopped", "")
+        self._under_way.clear()
+
+    def _begin(self, job: Job) -> None:
+        if job.key not in self._under_way:
+            self._under_way[job.key] = job
+            self.loggers.on_start(job.name, job.experiment.describe())

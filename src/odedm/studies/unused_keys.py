@@ -1,0 +1,71 @@
+"""What a study's file says and none of its runs has: a slip, which would be passed over without a word."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from odedm.core.configuration import default_of, settings_of
+from odedm.memory.settings import KINDS
+from odedm.studies.grid import PLAIN, Grid
+from odedm.training.experiment import Experiment
+
+MEMORY = "odedm"
+"""The memory of runs where a study names none."""
+
+
+def unused_keys(grids: Sequence[Grid]) -> str:
+    """The first key or table that none of the runs has, as a sentence; "" where each is some run's.
+
+    >>> unused_keys([Grid({"memory": ("reservoir",), "rho": (0.5,)})])
+    "'rho' is of the memory odedm, which none of its runs has; they have reservoir. Leave it out, or name odedm \
+among those of 'memory'."
+    >>> unused_keys([Grid({"memory": ("reservoir", "odedm"), "rho": (0.5,)})])
+    ''
+    """
+    named = {axis: _named(grids, axis) for axis in ("method", "retrieval", "optimizer", "policy", "short_policy")}
+    policies = [*named["policy"], *named["short_policy"]]
+    kinds = {"options": "method", "retrieval_options": "retrieval", "optimizer_options": "optimizer"}
+    tables = {table: (kind, named[kind]) for table, kind in kinds.items()}
+    for table, (axis, there) in {**tables, "policy_options": ("policy", policies)}.items():
+        lost = next((name for grid in grids for name in getattr(grid, table) if name not in there), None)
+        if lost is not None:
+            key = f"'{axis}' or 'short_policy'" if axis == "policy" else f"'{axis}'"
+            return (
+                f"[{table}.{_quoted(lost)}] is of a {axis} that the study has not; it has "
+                f"{', '.join(there) or 'none'}. Leave the table out, or name the {axis} among those of {key}."
+            )
+    return _of_other_memories(grids)
+
+
+def _named(grids: Sequence[Grid], axis: str) -> list[str]:
+    """The values of an axis in all grids; of methods and retrievals also the one that runs have without a word."""
+    usual = (default_of(Experiment, axis),) if axis in settings_of(Experiment) else ()
+    return list(dict.fromkeys(str(name) for grid in grids for name in grid.axes.get(axis, usual)))
+
+
+def _of_other_memories(grids: Sequence[Grid]) -> str:
+    """The first setting of a memory that no run has of those that it is given for."""
+    used = {each for grid in grids for name in _memories(grid) for each in _settings(name) if each in grid.axes}
+    owners = {each: name for name in reversed(KINDS) for each in settings_of(KINDS[name])}
+    lost = next((each for grid in grids for each in grid.axes if each in owners and each not in used), None)
+    if lost is None:
+        return ""
+    there = ", ".join(dict.fromkeys(name for grid in grids if lost in grid.axes for name in _memories(grid)))
+    owner = owners[lost]
+    return (
+        f"'{lost}' is of the memory {owner}, which none of its runs has; they have {there}. Leave it out, or name "
+        f"{owner} among those of 'memory'."
+    )
+
+
+def _memories(grid: Grid) -> Iterable[str]:
+    return map(str, grid.axes.get("memory", (MEMORY,)))
+
+
+def _settings(memory: str) -> set[str]:
+    """The settings of a memory by its name; the method's own has a policy that nobody names."""
+    return {*settings_of(KINDS["native"])} - {"policy"} if memory == PLAIN else {*settings_of(KINDS[memory])}
+
+
+def _quoted(name: str) -> str:
+    return f'"{name}"' if "." in name else name
