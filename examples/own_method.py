@@ -8,7 +8,6 @@
 """
 
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -28,7 +27,6 @@ grid = [
 """
 
 
-@dataclass(kw_only=True, eq=False)
 class Focal(odedm.Method):
     """Experience replay with the focal loss: rows that are learned already count less."""
 

@@ -51,7 +51,6 @@ OPTIONAL |= {
     "triton": {
         "nets/grouped_batch_norm_triton.py",
         "nets/second_derivatives_triton.py",
-        "methods/adaptation_steps_triton.py",
         "selection/sinkhorn/solver_triton.py",
         "methods/row_squares_triton.py",
         "memory/purity_triton.py",

@@ -1,9 +1,10 @@
 """Write the tables of our numbers in a page anew, from the packed results that each names, and its figures.
 
-python tools/ledger_tables.py [REPRODUCTION.md]
+python tools/ledger_tables.py [PAGE.md …]
 
 In the page a table stands between two comments, the first of which names the packed results or the command:
-<!-- odedm ledger docs/results/NAME.jsonl.gz --> or <!-- odedm paper --markdown … --> and <!-- end of table -->.
+<!-- odedm ledger docs/results/NAME.jsonl.gz -->, <!-- odedm paper --markdown … --> or <!-- odedm report … --> and
+<!-- end of table -->.
 Where it is <!-- odedm paper --figure FILE.png … -->, the figure stands there.
 """
 
@@ -15,13 +16,14 @@ import sys
 from pathlib import Path
 
 from odedm.report.model import Cell, model
-from odedm.report.summary import TOLD, Table, summarise
+from odedm.report.summary import CHANGES, Table, summarise
 from odedm.report.tables import markdown_rows
 from odedm.report.wording import format_interval, format_mean, number
 from odedm.studies.merging import read_all
 
 ROOT = Path(__file__).resolve().parents[1]
-PLACE = re.compile(r"( *)<!-- odedm ((?:ledger|paper) [\w./ -]+?) -->\n(.*?) *<!-- end of table -->\n", re.S)
+PAGES = ("REPRODUCTION.md", "docs/leaderboard.md", "docs/explanation/no-harm.md")
+PLACE = re.compile(r"( *)<!-- odedm ((?:ledger|paper|report) [\w./ -]+?) -->\n(.*?) *<!-- end of table -->\n", re.S)
 
 
 def renewed(page: str) -> str:
@@ -49,12 +51,12 @@ def to_ledger_table(table: Table) -> str:
     """The table as Markdown, with final accuracy and Task-IL side by side."""
     lines = model(table)
     head = ["Runs", "Seeds"]
-    for metric in TOLD:
+    for metric in CHANGES:
         name, mark, index = table.title(metric).partition("_")
         head += [f"{name}<sub>{index}</sub>" if mark else name, "change", "paper", "gap"]
     rows = []
     for line in lines.lines:
-        cells = [_words(line.cells[metric.key]) for metric in TOLD]
+        cells = [_words(line.cells[metric.key]) for metric in CHANGES]
         rows.append([line.label, str(len(line.seeds)), *(word for words in cells for word in words)])
     return markdown_rows(head, rows)
 
@@ -70,13 +72,14 @@ def _words(cell: Cell) -> list[str]:
 
 
 def main() -> None:
-    """Write the page's tables and figures anew."""
-    path = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "REPRODUCTION.md"
-    page = path.read_text(encoding="utf-8")
-    for _, words, _ in PLACE.findall(page):
-        if "--figure" in words.split():
-            spoken(words.split())
-    path.write_text(renewed(page), encoding="utf-8")
+    """Write the tables and figures of the pages anew."""
+    paths = [Path(word) for word in sys.argv[1:]] or [ROOT / name for name in PAGES]
+    for path in paths:
+        page = path.read_text(encoding="utf-8")
+        for _, words, _ in PLACE.findall(page):
+            if "--figure" in words.split():
+                spoken(words.split())
+        path.write_text(renewed(page), encoding="utf-8")
 
 
 if __name__ == "__main__":

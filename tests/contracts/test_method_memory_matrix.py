@@ -9,7 +9,7 @@ from odedm import ODEDM, Experiment, MemoryPart, Native, NoMemory, Prototypes, R
 from odedm.core.registry import DISTANCES, MEMORIES, METHODS, POLICIES, REPLAYS
 from odedm.selection.prototype_settings import ROW_SELECTORS
 from odedm.testing import contracts
-from odedm.testing.contracts import CAPACITY, check_promises, same_weights
+from odedm.testing.contracts import CAPACITY, check_run, same_weights
 
 BLOBS = blobs(per_class=30)
 
@@ -40,7 +40,7 @@ def test_every_method_with_every_memory_and_reading(method, case):
     plain = {"reservoir": Reservoir(CAPACITY), "native": Native(CAPACITY)}
     plan = plain.get(memory) or ODEDM(CAPACITY, k=2, replay=memory)
     run, outcome = finish(plan, method=method, imbalance=setting, batch=8, class_order="seed")
-    check_promises(run, outcome)
+    check_run(run, outcome)
     assert outcome.result.acc_last > 15, "chance is 10 per cent"
     if memory not in plain:
         assert [sum(part["long"]) for part in outcome.result.class_counts] == [4, 8, 12, 16, 16]
@@ -50,7 +50,7 @@ def test_every_method_with_every_memory_and_reading(method, case):
 @pytest.mark.parametrize(("method", "variant"), pairs(KEEPING, ODEDMS))
 def test_every_method_with_every_kind_of_long_term_memory(method, variant):
     run, outcome = finish(ODEDM(CAPACITY, k=2, **ODEDMS[variant]), method=method, batch=16)
-    check_promises(run, outcome)
+    check_run(run, outcome)
     assert outcome.memory.size(MemoryPart.LONG) == 16
 
 
@@ -58,7 +58,7 @@ def test_every_method_with_every_kind_of_long_term_memory(method, variant):
 def test_every_method_with_every_policy_alone_and_hosted(method, policy):
     for plan in (Native(CAPACITY, policy), ODEDM(CAPACITY, k=2, short_policy=policy)):
         run, outcome = finish(plan, method=method, batch=16)
-        check_promises(run, outcome)
+        check_run(run, outcome)
         assert outcome.memory.size() > 0
 
 
@@ -93,7 +93,7 @@ def test_long_term_logits_may_be_those_of_the_stream(method, candidates):
 def test_every_distance_in_every_space_on_images(distance, space):
     selection = distance if distance in ROW_SELECTORS else Prototypes(distance, space=space)
     run, outcome = finish(ODEDM(20, k=2, selection=selection), shapes(per_class=20), batch=16)
-    check_promises(run, outcome)
+    check_run(run, outcome)
     assert outcome.memory.size(MemoryPart.LONG) == 8
 
 
@@ -104,10 +104,10 @@ def test_capacities_from_nothing_to_more_than_the_stream(method, capacity):
             finish(Reservoir(0), method=method, batch=16)
         return
     run, outcome = finish(Reservoir(capacity), method=method, batch=16)
-    check_promises(run, outcome)
+    check_run(run, outcome)
     assert outcome.memory.size() == min(capacity, len(BLOBS.image))
     run, outcome = finish(ODEDM(capacity, k=0), method=method, batch=16)
-    check_promises(run, outcome)
+    check_run(run, outcome)
 
 
 @pytest.mark.parametrize(("method", "reading"), pairs(KEEPING, REPLAYS))

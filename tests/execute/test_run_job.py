@@ -288,11 +288,19 @@ def test_a_run_that_replaces_another_notes_that_through_no_link(tmp_path):
 
 
 AVERAGES = {
-    "size": ("averaged", lambda own: own[:0], r"averaged.* in the state and torch.float32 .* in the fresh object"),
-    "type": ("averaged", lambda own: own.to(torch.int64), r"averaged.* in the state and torch.float32 .* in the fresh"),
-    "grown alone": ("averaged", lambda own: torch.cat([own, own]), r"'averaged\.[^']*' is .* where .* is needed"),
-    "count": ("averaging", lambda own: own[:1], r"'averaging' is torch.float32 \[1\] where torch.float32 \[2\]"),
-    "counts": ("averaging", lambda own: own.repeat(5, 1), r"'averaging' is torch.float32 \[5, 2\] .* --restart"),
+    "size": ("ema._modules.net", lambda own: own[:0], r"ema.* in the state and torch.float32 .* in the fresh object"),
+    "type": (
+        "ema._modules.net",
+        lambda own: own.to(torch.int64),
+        r"ema.* in the state and torch.float32 .* in the fre",
+    ),
+    "grown alone": ("ema._modules.net", lambda own: torch.cat([own, own]), r"'net\.[^']*' is .* where .* is needed"),
+    "count": ("ema._buffers.progress", lambda own: own[:1], r"'progress' is torch.float32 \[1\] where torch.float32 "),
+    "counts": (
+        "ema._buffers.progress",
+        lambda own: own.repeat(5, 1),
+        r"'progress' is torch.float32 \[5, 2\] .* --restart",
+    ),
 }
 
 
@@ -323,7 +331,7 @@ def test_an_average_of_weights_that_someone_took_out_and_sealed_is_a_sentence(tm
     for folder in checkpoint_folders(working_folder(job.folder)):
         state = json.loads((folder / "state.json").read_text())
         attributes = dict(state["items"])["method"]["attributes"]
-        attributes["averaged"] = attributes["averaging"] = None
+        attributes["ema"] = None
         (folder / "state.json").write_text(json.dumps(state))
         seal_anew(folder)
     with pytest.raises(UsageError, match=r"not of this network: it is missing. .* --restart"):

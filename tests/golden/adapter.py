@@ -100,6 +100,7 @@ VALUES: dict[str, dict[Any, Any]] = {}
 """By keyword in the old words: values that are called otherwise."""
 PATHS: dict[str, str] = {
     "Outcome.result.census": "result.class_counts",
+    "Outcome.method.averaged": "method.ema.net",
     "Result.census": "class_counts",
 }
 """By "kind.path": attributes and methods that are elsewhere."""
@@ -199,5 +200,5 @@ def _check_removed(word: str) -> None:
 
 def _follow(thing: Any, path: str) -> Any:
     for name in path.split("."):
-        thing = getattr(thing, name)
+        thing = None if thing is None else getattr(thing, name)
     return thing

@@ -7,7 +7,6 @@ from test_learner import blocks, feed, learned, rows
 
 import odedm
 from odedm import ODEDM, Learner, UsageError
-from odedm.methods.weight_average import follow
 
 SOME = {
     "updates": {"updates": 3},
@@ -77,18 +76,15 @@ def test_the_average_is_that_of_the_weights_after_every_batch_while_classes_join
         net = learner._fitted.engine.method.net
         states.append({name: each.clone() for name, each in net.state_dict().items()})
         outputs.append(net.classes)
-    averaged = learner._fitted.engine.method.averaged.state_dict()
+    averaged = learner._fitted.engine.method.ema.net.state_dict()
     assert outputs == [1, 1, 2, 2, 3, 3]
     for name, found in averaged.items():
         if not name.startswith("head"):
             assert found.allclose(torch.stack([state[name] for state in states]).mean(0), atol=1e-6)
     first = torch.stack([state["head.weight"][0] for state in states]).mean(0)
     assert averaged["head.weight"][0].allclose(first, atol=1e-6)
-    follow(
-        learner._fitted.engine.method.averaged,
-        learner._fitted.engine.method.net,
-        learner._fitted.engine.method.averaging,
-    )  # shapes agree
+    method = learner._fitted.engine.method
+    method.ema.update(method.net)  # shapes agree
 
 
 def test_class_means_are_taken_once_between_two_lessons(monkeypatch):
@@ -130,8 +126,8 @@ def test_a_run_with_ingredients_goes_on_as_a_learner_with_them(tmp_path):
     assert learner.get_params().items() >= {**own, "predict_by": "nearest-mean"}.items()
     assert np.array_equal(learner.predict(data.test_image), kept.predict(data.test_image))
     before, after = outcome.method, learner._fitted.engine.method
-    assert before.averaging.equal(after.averaging)
-    assert (after.class_shift(torch.zeros(1, 10)) == -torch.inf).all(), "every class was here"
+    assert before.ema.progress.equal(after.ema.progress)
+    assert (after.logit_adjustment(torch.zeros(1, 10)) == -torch.inf).all(), "every class was here"
     learner.partial_fit(data.image[:32], data.label[:32].numpy())
     turned = odedm.train(data="fashion-mini", memory=odedm.Reservoir(40), method="er", limit=20, views="turned-classes")
     with pytest.raises(UsageError, match="a learner's classes join on the way"):

@@ -104,7 +104,7 @@ def test_it_goes_on_as_a_learner(method, memory, tmp_path):
     [
         ({"method": "scr"}, lambda method: method.projection.state_dict()),
         ({"method": "er", "views": "rotations"}, lambda method: method.rotation_task.state_dict()),
-        ({"method": "er", "weight_average": 0.9}, lambda method: method.averaged.state_dict()),
+        ({"method": "er", "weight_average": 0.9}, lambda method: method.ema.state_dict()),
         ({"method": "er-ace"}, lambda method: {"seen": method.seen}),
     ],
 )

@@ -12,10 +12,10 @@ from odedm import ODEDM, Reservoir, UsageError, shapes
 from odedm.methods.contrastive import (
     Projection,
     class_prototypes,
-    prototype_contrastive,
-    replay_contrastive,
-    supervised_contrastive,
-    twin_contrastive,
+    ocm_replay_loss,
+    ocm_stream_loss,
+    ope_loss,
+    supcon_loss,
 )
 from odedm.methods.contrastive_views import in_turns, random_view
 from odedm.methods.onpro import OnPro, beta_quantiles
@@ -37,7 +37,7 @@ def test_supcon_is_its_sum_over_pairs():
     for i in range(6):
         alike = [j for j in range(6) if j != i and LABEL[j] == LABEL[i]]
         total += sum(-log_p(own, i, j, itself=False) for j in alike) / max(1, len(alike))
-    assert supervised_contrastive(POINTS, LABEL, 0.5).item() == pytest.approx(total / 6, rel=1e-5)
+    assert supcon_loss(POINTS, LABEL, 0.5).item() == pytest.approx(total / 6, rel=1e-5)
 
 
 def test_ocms_two_losses_are_their_sums_over_pairs():
@@ -48,13 +48,13 @@ def test_ocms_two_losses_are_their_sums_over_pairs():
         twin -= log_p(own, i, (i + 3) % 6, itself=False)
         twin -= 2 * (sum(log_p(own, i, j, itself=False) for j in alike if j != i) + math.log(1e-8)) / len(alike)
         replayed -= sum(log_p(own, i, j, itself=True) for j in alike) / len(alike)
-    assert twin_contrastive(0.5 * own, label, 0.5).item() == pytest.approx(twin / 6, rel=1e-5)
-    assert replay_contrastive(0.5 * own, label, 0.5).item() == pytest.approx(replayed / 6, rel=1e-5)
+    assert ocm_stream_loss(0.5 * own, label, 0.5).item() == pytest.approx(twin / 6, rel=1e-5)
+    assert ocm_replay_loss(0.5 * own, label, 0.5).item() == pytest.approx(replayed / 6, rel=1e-5)
 
 
 def test_rows_of_a_class_that_are_too_far_apart_are_not_pulled_together():
     similarity = torch.tensor([[2.0, 2.0, -2.0, 2.0]] * 4, requires_grad=True)  # 4 / .07 is far below log 1e-8
-    near, far = torch.autograd.grad(replay_contrastive(similarity, torch.tensor([0, 1]), 0.07), similarity)[0][0, 1:3]
+    near, far = torch.autograd.grad(ocm_replay_loss(similarity, torch.tensor([0, 1]), 0.07), similarity)[0][0, 1:3]
     assert abs(far) < 1e-12 < abs(near)
 
 
@@ -62,13 +62,13 @@ def test_absent_classes_have_no_part_in_the_contrast_of_prototypes():
     one, other = torch.randn(2, 6, 4, generator=RNG).requires_grad_()
     label = torch.tensor([0, 0, 3, 3, 3, 0])
     wide, narrow = (
-        prototype_contrastive(*(class_prototypes(each, named, classes) for each in (one, other)), 0.5)
+        ope_loss(*(class_prototypes(each, named, classes) for each in (one, other)), 0.5)
         for named, classes in ((label, 7), (label // 3, 2))
     )
     assert wide.item() == pytest.approx(narrow.item(), rel=1e-5)
     assert all(each.isfinite().all() for each in torch.autograd.grad(wide, [one, other]))
     alone = class_prototypes(one, torch.zeros(6, dtype=torch.int64), 3)
-    assert prototype_contrastive(alone, alone, 0.5).item() == pytest.approx(0.0, abs=1e-5), "nothing to tell apart"
+    assert ope_loss(alone, alone, 0.5).item() == pytest.approx(0.0, abs=1e-5), "nothing to tell apart"
 
 
 def test_views_stay_on_the_scale_of_their_images_and_are_drawn_by_their_generator():

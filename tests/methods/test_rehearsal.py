@@ -325,11 +325,13 @@ def test_annotation_is_the_evaluation_output():
     assert bench.method.annotate(images(1))["logits"].equal(expected)
 
 
-def test_momentum_does_not_cross_a_border():
+def test_momentum_crosses_a_border_unless_the_method_renews_its_optimizer():
     bench = Bench(DER, momentum=0.9)
     bench.step(vectors(0))
     assert bench.method.optimizer.state
     bench.method.begin_task(None)
+    assert bench.method.optimizer.state
+    bench.method.renew_optimizer()
     assert not bench.method.optimizer.state
 
 

@@ -119,12 +119,13 @@ def test_the_auxiliary_loss_is_the_methods_to_define():
     torch.testing.assert_close(deaf.weights(), weightless.weights())
 
 
-def test_on_a_gpu_a_task_begins_with_the_old_momentum_at_zero_which_is_as_good_as_none(monkeypatch):
+def test_on_a_gpu_a_new_optimizer_has_the_old_momentum_at_zero_which_is_as_good_as_none(monkeypatch):
     fresh, taken = (Bench(ER, net=cnn(), lr=0.01, momentum=0.9) for _ in range(2))
     for bench in (fresh, taken):
         monkeypatch.setattr(base, "launch_bound", lambda _device, bench=bench: bench is taken)
         for task in range(2):
             bench.method.begin_task(task_of(task))
+            bench.method.renew_optimizer()
             before = [state["momentum_buffer"] for state in bench.method.optimizer.state.values()]
             assert bool(before) == (task == 1 and bench is taken)
             assert not any(each.any() for each in before)

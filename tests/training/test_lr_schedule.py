@@ -208,5 +208,11 @@ def test_a_command_and_a_study_give_them_as_any_setting(tmp_path):
     assert Experiment.from_dict(found).describe() == found
     study = parse("[[grid]]\nschedule = ['constant', 'cosine']\nclip_norm = [1.0, 5.0]\nwarmup = 5\nmethod = 'er'")
     assert len({plan.slug() for grid in study.grids for plan in grid.experiments()}) == 4
+    study = parse(
+        "method = 'er'\noptimizer = ['sgd', 'adamw']\n[optimizer_options.adamw]\nbetas = ['0.5,0.9', '0.9,0.99']"
+    )
+    plans = [plan for grid in study.grids for plan in grid.experiments()]
+    assert [plan.optimizer_options for plan in plans] == [None, {"betas": "0.5,0.9"}, {"betas": "0.9,0.99"}]
+    assert parse(study.to_toml()).grids == study.grids
     plain = Experiment(Reservoir(20), "er").describe()
     assert not {"schedule", "warmup", "clip_norm", "optimizer_options"} & set(plain), "stored only where given"

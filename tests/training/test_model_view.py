@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 from workbench import Bench, batch_of, cnn, mlp
 
-from odedm.methods import row_gradients
+from odedm.methods import per_sample_gradients
 from odedm.methods.er import ER
 
 
@@ -29,7 +29,7 @@ def test_gradients_are_those_of_each_row_alone(net, of, monkeypatch):
     rows, before = batch_of(1, n=9), bench.state()
     wanted = one_by_one(bench.net, rows, of)
     torch.testing.assert_close(bench.probe.gradients(rows, of=of), wanted)
-    monkeypatch.setattr(row_gradients, "CHUNK", 2)
+    monkeypatch.setattr(per_sample_gradients, "CHUNK", 2)
     torch.testing.assert_close(bench.probe.gradients(rows, of=of), wanted)
     lengths = bench.probe.gradients(rows, of=of, then=lambda part: part.norm(dim=1))
     torch.testing.assert_close(lengths, wanted.norm(dim=1))

@@ -113,8 +113,6 @@ def train(method, **more):
 @pytest.mark.parametrize(
     ("method", "said"),
     [
-        (Undecorated, r"Undecorated declares lr, but is no data class, .*write @dataclass\(kw_only=True, eq=False\)"),
-        (Untyped, r"Untyped sets lr = 0.001 without a type, .*: write lr: float = 0.001\."),
         (Silent, r"Silent.loss gave None back; it must return .*, \{\} where there are none"),
         (Neither, "Neither has neither a `loss` nor an `observe` of its own"),
         (
@@ -134,8 +132,10 @@ def test_declarations_that_count_are_let_alone():
     assert train(Stateful).result.experiment["options"]["lr"] == 0.03
     assert train(OwnStart).result.experiment["options"]["lr"] == 0.03
     assert train(SoundAndMore).result.experiment["options"]["lr"] == 0.001
-    with pytest.raises(UsageError, match="Untyped sets lr"):
-        odedm.Learner(Untyped).partial_fit(torch.zeros(2, 3), [0, 1])
+    for method in (Undecorated, Untyped):
+        assert train(method).result.experiment["options"]["lr"] == 0.001
+        assert odedm.Learner(method, memory=9).partial_fit(torch.zeros(2, 3), [0, 1]).rows_seen_ == 2
+    assert train(Untyped, options={"lr": "0.5"}).result.experiment["options"]["lr"] == 0.5
 
 
 def test_a_column_that_is_not_there_comes_with_those_that_are():

@@ -12,8 +12,8 @@ import odedm
 from odedm import ODEDM, Experiment, NoMemory, Reservoir, Run, UsageError, blobs, shapes
 from odedm.core.registry import METHODS
 from odedm.methods.base import Method
-from odedm.methods.class_shift import RECENT, Adjusted, Asymmetric
 from odedm.methods.er import ER
+from odedm.methods.logit_adjustment import RECENT, Adjusted, Asymmetric
 from odedm.methods.rotation_task import RotationTask, turned
 from odedm.nets.small import MLP, SmallCNN
 from odedm.training.experiment import content_key
@@ -57,26 +57,26 @@ def test_the_cost_counts_every_row_of_which_a_gradient_is_taken():
 
 def test_the_asymmetric_loss_leaves_out_what_was_here_and_is_not_recent():
     shift = Asymmetric(4, torch.device("cpu"))
-    shift.see(torch.tensor([0, 1]))
+    shift.update(torch.tensor([0, 1]))
     for _ in range(RECENT):
         assert shift(torch.zeros(1, 4)).isfinite().all()
-        shift.see(torch.tensor([2]))
+        shift.update(torch.tensor([2]))
     assert shift(torch.zeros(1, 4)).isneginf().tolist() == [[True, True, False, False]]
-    shift.see(torch.tensor([1]))
+    shift.update(torch.tensor([1]))
     assert shift(torch.zeros(1, 4)).isneginf().tolist() == [[True, False, False, False]], "a class that returned"
 
 
 def test_the_adjusted_loss_knows_the_running_frequencies():
     shift = Adjusted(3, torch.device("cpu"))
     for _ in range(5):
-        shift.see(torch.tensor([0, 0, 0, 1]))
+        shift.update(torch.tensor([0, 0, 0, 1]))
     assert shift(torch.zeros(1, 3)).exp()[0].tolist() == pytest.approx([0.75, 0.25, 0.0], abs=2e-6)
 
 
 def test_replayed_rows_are_left_as_they_are():
     method = ER(net=MLP((4,), 3), draw=2)
-    method.class_shift = Asymmetric(3, torch.device("cpu"))
-    method.class_shift.age.copy_(torch.tensor([RECENT, 0, -1]))
+    method.logit_adjustment = Asymmetric(3, torch.device("cpu"))
+    method.logit_adjustment.age.copy_(torch.tensor([RECENT, 0, -1]))
     logits, label = torch.randn(4, 3), torch.tensor([1, 1, 0, 2])
     each = [F.cross_entropy(logits[:2, 1:], label[:2] - 1, reduction="sum")]
     each.append(F.cross_entropy(logits[2:], label[2:], reduction="sum"))
@@ -115,7 +115,7 @@ def test_the_average_is_that_of_the_weights_after_every_batch_and_it_predicts(le
     for n, state in enumerate(states[1:], start=2):
         share = max(1 / n, 1 - left)
         slow = [(1 - share) * old + share * new for old, new in zip(slow, state, strict=True)]
-    for found, wanted in zip(outcome.method.averaged.state_dict().values(), slow, strict=True):
+    for found, wanted in zip(outcome.method.ema.net.state_dict().values(), slow, strict=True):
         if found.is_floating_point():
             assert found.double() == pytest.approx(wanted, abs=1e-5)
     last = Run(plan, IMAGES).finish()
@@ -123,7 +123,7 @@ def test_the_average_is_that_of_the_weights_after_every_batch_and_it_predicts(le
         assert one.equal(other), "training does not know of it"
     scores = outcome.probe.predict(IMAGES.test_image)
     with torch.no_grad():
-        own = outcome.method.averaged.eval()(outcome.probe.transform.normalise(IMAGES.test_image))
+        own = outcome.method.ema.net.eval()(outcome.probe.transform.normalise(IMAGES.test_image))
     assert scores.equal(own)
     assert not scores.equal(last.probe.predict(IMAGES.test_image))
     model = odedm.load(outcome.save(tmp_path / "model.safetensors"))

@@ -100,7 +100,7 @@ class ODEDMStorage(ExemplarsBuffer):  # type: ignore[misc]
         self._open = self._seen
 
     def _embedded(self, rows: Tensor, strategy: Any) -> Iterator[Tensor]:
-        """Features of rows in their order, some at a time; a class is chosen from rows of many experiences."""
+        """Yield features of rows in their order, some at a time; a class is chosen from rows of many experiences."""
         plain = {number: data.eval() for number, data in self._experiences.items()}
         for part in rows.split(strategy.eval_mb_size):
             inputs = default_collate([plain[number][place][0] for number, place in part.tolist()])
@@ -108,7 +108,7 @@ class ODEDMStorage(ExemplarsBuffer):  # type: ignore[misc]
             yield found.detach().flatten(1).to(rows.device)
 
     def _rows_at(self, places: Tensor) -> Any:
-        """The rows at these places as one of Avalanche's data sets, by experience."""
+        """Return the rows at these places as one of Avalanche's data sets, by experience."""
         parts = [
             self._experiences[number].subset(places[places[:, 0] == number, 1].tolist())
             for number in places[:, 0].unique().tolist()
@@ -151,7 +151,7 @@ class AuxiliaryPlugin(SupervisedPlugin):  # type: ignore[misc]
 
 
 def last_layer_inputs(model: nn.Module, inputs: Any) -> Tensor:
-    """What enters a model's last linear layer [n, d].
+    """Return what enters a model's last linear layer [n, d].
 
     Args:
         model: any module with a linear layer.
@@ -181,7 +181,7 @@ def last_layer_inputs(model: nn.Module, inputs: Any) -> Tensor:
 
 
 def dataset_of(benchmark: Any, *, name: str = "avalanche") -> Dataset:
-    """A benchmark of Avalanche as a stream of ours, for `odedm.train`: a task for each experience.
+    """Return a benchmark of Avalanche as a stream of ours, for `odedm.train`: a task for each experience.
 
     Args:
         benchmark: has a train_stream and a test_stream of as many experiences; all rows are read once.
@@ -201,7 +201,7 @@ def dataset_of(benchmark: Any, *, name: str = "avalanche") -> Dataset:
 
 
 def _arrays(exp: Any) -> tuple[Any, Any]:
-    """All rows of an experience without augmentation, and their labels."""
+    """Return all rows of an experience without augmentation, and their labels."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         rows = [(torch.as_tensor(row[0]), int(row[1])) for row in exp.dataset.eval()]

@@ -68,7 +68,7 @@ class ODEDMBuffer(Buffer):  # type: ignore[misc]
 
     @property
     def buffer_size(self) -> int:
-        """Rows in all (λ)."""
+        """Return rows in all (λ)."""
         return self.memory.capacity
 
     @buffer_size.setter

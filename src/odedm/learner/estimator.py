@@ -6,7 +6,7 @@ import inspect
 from typing import Any, Self
 
 from odedm.core.errors import UsageError, short_repr, unknown_name_error
-from odedm.methods.option_hint import check_no_option
+from odedm.methods.hyperparameters import check_no_option
 
 AT_ANY_TIME = ("patience", "every", "trigger", "batch", "threads")
 """Parameters that may change while a stream is under way."""

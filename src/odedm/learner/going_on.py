@@ -83,8 +83,8 @@ def _fill(engine: OnlineEngine, kept: KeptModel) -> None:
     """Put in what the method holds, its network among it, and the memory's rows."""
     ModelState.put_back(engine.method, ModelState.of(kept.probe.method))
     engine.method.net.train()
-    if engine.method.class_shift is not None:
-        engine.method.class_shift.rest()
+    if engine.method.logit_adjustment is not None:
+        engine.method.logit_adjustment.forget_recency()
     buffer, amount = engine.memory.buffer, len(kept.rows["label"])
     room = buffer.capacity - amount
     if room < 0:

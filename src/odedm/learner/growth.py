@@ -36,8 +36,8 @@ def grow(method: Method, classes: int, rng: torch.Generator) -> None:
     `rng` is on the CPU: one seed, one start anywhere. The optimizer knows nothing of the new weights yet, and an
     average of the weights begins with them.
     """
-    if method.class_shift is not None:
-        method.class_shift.grow(classes)
+    if method.logit_adjustment is not None:
+        method.logit_adjustment.grow(classes)
     if callable(getattr(method.net.head, "grow", None)):  # a head that has no output for each class
         for net in _nets(method):
             net.head.grow(classes)  # type: ignore[operator]
@@ -64,7 +64,7 @@ def grow(method: Method, classes: int, rng: torch.Generator) -> None:
 
 def _nets(method: Method) -> list[Net]:
     """The network, and its average where one is kept."""
-    return [method.net, *([method.averaged] if method.averaged is not None else [])]
+    return [method.net, *([method.ema.net] if method.ema is not None else [])]
 
 
 def _hand_over(optimizer: torch.optim.Optimizer, old: nn.Parameter, new: nn.Parameter) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -16,7 +15,6 @@ from odedm.methods.gradients import gradient_of, read_gradient, write_gradient
 
 
 @stored("method/agem")
-@dataclass(kw_only=True, eq=False)
 class AGEM(Method):
     """Descends on the stream batch; where that would raise the loss of a replay draw, only across it.
 
@@ -46,7 +44,7 @@ class AGEM(Method):
 
 
 def project(gradient: Tensor, reference: Tensor) -> Tensor:
-    """The gradient [P] where it agrees with a reference [P], else its part at a right angle to it.
+    """Return the gradient [P] where it agrees with a reference [P], else its part at a right angle to it.
 
     >>> project(torch.tensor([1.0, -2.0]), torch.tensor([0.0, 4.0]))
     tensor([1., 0.])

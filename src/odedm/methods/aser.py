@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from odedm.core.stored_names import stored
@@ -10,7 +9,6 @@ from odedm.methods.er import ER
 
 
 @stored("method/aser")
-@dataclass(kw_only=True, eq=False)
 class ASER(ER):
     """Steps are those of ER; rows are drawn by the retrieval "aser" and kept by the policy "aser".
 

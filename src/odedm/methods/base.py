@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import partial
 from types import MappingProxyType
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, Self, dataclass_transform
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +18,8 @@ from odedm.core.accel.host_state import host_state
 from odedm.core.errors import UsageError, short_repr
 from odedm.core.rng import generator
 from odedm.core.rows import ColumnSpec, Rows, Task
-from odedm.methods.class_shift import ClassShift
+from odedm.methods.ema import EMA
+from odedm.methods.logit_adjustment import LogitAdjustment
 from odedm.methods.plain_sgd import PlainSGD
 from odedm.methods.rotation_task import RotationTask
 from odedm.nets.base import Net, evaluating
@@ -39,7 +41,7 @@ class Replay(Protocol):
 
     @property
     def gamma(self) -> float:
-        """What the long-term term weighs now."""
+        """Return what the long-term term weighs now."""
         ...
 
     def __bool__(self) -> bool: ...
@@ -76,9 +78,12 @@ class Replay(Protocol):
         ...
 
 
+@dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(field,))
 @dataclass(kw_only=True, eq=False)
 class Method:
     """A way to learn: its keywords are its hyper-parameters, its `loss` is what one update on a batch makes less.
+
+    Subclasses are data classes of keywords without a decorator.
 
     A batch holds `input` (a training view), `label`, `image` (raw), `task` and `index`. What is no single loss
     overrides `observe`, and makes its updates by `optimizer_step`.
@@ -109,13 +114,12 @@ class Method:
     """Another optimizer than plain SGD: called with the parameters, and lr, momentum and weight_decay by name."""
     optimizer: torch.optim.Optimizer = field(init=False, repr=False)
     last_loss: Tensor = field(init=False, repr=False)
-    class_shift: ClassShift | None = field(init=False, repr=False, default=None)
+    logit_adjustment: LogitAdjustment | None = field(init=False, repr=False, default=None)
     """What makes the stream's loss another one than the plain cross-entropy; the run sets it."""
     rotation_task: RotationTask | None = field(init=False, repr=False, default=None)
     """The term on rotated images that `optimizer_step` adds, where the run has one."""
-    averaged: Net | None = field(init=False, repr=False, default=None)
+    ema: EMA | None = field(init=False, repr=False, default=None)
     """A running average of the network, which predicts in its place where the run asks for one."""
-    averaging: Tensor | None = field(init=False, repr=False, default=None)
     clip_norm: float | None = field(init=False, repr=False, default=None)
     """The largest norm that an update's gradient may have; the run sets it."""
     captures: bool = field(init=False, repr=False, default=False)
@@ -123,6 +127,11 @@ class Method:
     _ahead: Rows | None = field(init=False, repr=False, default=None)
     """The update's long-term draw, until `optimizer_step` has added its loss."""
     _ahead_logits: Tensor | None = field(init=False, repr=False, default=None)
+
+    def __new__(cls, *_: Any, **__: Any) -> Self:
+        """Make an object of a class whose keywords are known."""
+        declare(cls)
+        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         self.optimizer = self.new_optimizer()
@@ -188,10 +197,10 @@ class Method:
 
         The last `replayed` of them are rows of the memory, which every stream loss leaves as they are.
         """
-        if self.class_shift is not None:
-            self.class_shift.asked = True
+        if self.logit_adjustment is not None:
+            self.logit_adjustment.was_used = True
             new = len(label) - replayed
-            logits = torch.cat([self.class_shift(logits[:new]), logits[new:]])
+            logits = torch.cat([self.logit_adjustment(logits[:new]), logits[new:]])
         return F.cross_entropy(logits, label)
 
     def long_term_loss(self, rows: Rows, replay: Replay) -> Tensor:  # noqa: ARG002
@@ -280,6 +289,33 @@ class Method:
         lies.
         """
         return host_state(self)
+
+
+def declare(kind: type[Method]) -> None:
+    """Make data classes of a method and its bases, as far as they are none.
+
+    What a class gives a value is a keyword, with a type or without where a base has one; a name with a type alone is
+    state. It is done late, for whoever writes the decorator is free to.
+
+    >>> class Mine(Method):
+    ...     lr = 0.5
+    ...     share: float = 0.1
+    ...     means: Tensor
+    >>> declare(Mine)
+    >>> [own.name for own in fields(Mine) if own.init][-3:], Mine.lr
+    (['weight_decay', 'optimizer_factory', 'share'], 0.5)
+    """
+    for cls in reversed(kind.__mro__):
+        if not issubclass(cls, Method) or "__dataclass_fields__" in vars(cls):
+            continue
+        for inherited in fields(cls):
+            value = vars(cls).get(inherited.name, inherited.default)
+            if value is not inherited.default and not hasattr(type(value), "__get__"):  # a property, say, is no default
+                cls.__annotations__.setdefault(inherited.name, inherited.type)
+        for name, form in inspect.get_annotations(cls).items():
+            if name not in vars(cls) and "ClassVar" not in str(form):
+                setattr(cls, name, field(init=False, repr=False))
+        dataclass(kw_only=True, eq=False)(cls)
 
 
 def join(*draws: Rows, columns: tuple[str, ...] = ("input", "label")) -> Rows:

@@ -44,13 +44,13 @@ class Projection(nn.Module):
         return F.normalize(self.layers(features))
 
 
-def supervised_contrastive(points: Tensor, label: Tensor, temperature: float) -> Tensor:
+def supcon_loss(points: Tensor, label: Tensor, temperature: float) -> Tensor:
     """SupCon (0-d) of unit vectors [n, d] with labels [n]: −mean log p(j | i) over the other rows j of i's class.
 
     p(j | i) ∝ exp(p_i · p_j / temperature) over all j ≠ i. A row that is alone in its class counts 0.
 
     >>> one = F.normalize(torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]]))
-    >>> good, bad = (supervised_contrastive(one, torch.tensor(y), 0.1) for y in ([0, 0, 1, 1], [0, 1, 0, 1]))
+    >>> good, bad = (supcon_loss(one, torch.tensor(y), 0.1) for y in ([0, 0, 1, 1], [0, 1, 0, 1]))
     >>> bool(good < 0.001 < 9 < bad)
     True
     """
@@ -60,8 +60,8 @@ def supervised_contrastive(points: Tensor, label: Tensor, temperature: float) ->
     return -(log_p.masked_fill(~alike, 0.0).sum(1) / alike.sum(1).clamp(min=1)).mean()
 
 
-def twin_contrastive(similarity: Tensor, label: Tensor, temperature: float) -> Tensor:
-    """The loss (0-d) of stream rows in two views below each other: similarity [2n, 2n], labels [n] of one view.
+def ocm_stream_loss(similarity: Tensor, label: Tensor, temperature: float) -> Tensor:
+    """Return the loss (0-d) of stream rows in two views below each other: similarity [2n, 2n], labels [n] of one view.
 
     −mean over i of log p(i's other view | i) + 2 · mean over j of i's class of log p(j | i), where p(i | i) is 0: it is
     OCM's, with its constant.
@@ -72,13 +72,13 @@ def twin_contrastive(similarity: Tensor, label: Tensor, temperature: float) -> T
     return -(twin + 2 * _class_mean(log_p, label)).mean()
 
 
-def replay_contrastive(similarity: Tensor, label: Tensor, temperature: float) -> Tensor:
-    """The loss (0-d) of replayed rows in two views: −mean log p(j | i) over i's class, i itself among them."""
+def ocm_replay_loss(similarity: Tensor, label: Tensor, temperature: float) -> Tensor:
+    """Return the loss (0-d) of replayed rows in two views: −mean log p(j | i) over i's class, i itself among them."""
     return -_class_mean(_log_shares(similarity, temperature, itself=True), label).mean()
 
 
 def _log_shares(similarity: Tensor, temperature: float, *, itself: bool) -> Tensor:
-    """Log (p(j | i) + ε) [n, n] with p ∝ exp(similarity / temperature), over j ≠ i or over all j.
+    """Return log (p(j | i) + ε) [n, n] with p ∝ exp(similarity / temperature), over j ≠ i or over all j.
 
     ε is part of the loss: pairs that are further apart than that are not pulled together.
     """
@@ -89,30 +89,30 @@ def _log_shares(similarity: Tensor, temperature: float, *, itself: bool) -> Tens
 
 
 def _class_mean(log_p: Tensor, label: Tensor) -> Tensor:
-    """The mean [2n] over the rows of a row's class, in both views."""
+    """Return the mean [2n] over the rows of a row's class, in both views."""
     alike = (label.repeat(2)[:, None] == label.repeat(2)).to(log_p.dtype)
     return (log_p * alike).sum(1) / (alike.sum(1) + LEAST)
 
 
 def class_prototypes(points: Tensor, label: Tensor, classes: int) -> Tensor:
-    """The mean [C, d] of the points [n, d] of each class; 0 for a class without any."""
+    """Return the mean [C, d] of the points [n, d] of each class; 0 for a class without any."""
     member = (torch.arange(classes, device=label.device)[:, None] == label).to(points.dtype)
     return member @ points / member.sum(1, keepdim=True).clamp(min=1)
 
 
-def prototype_contrastive(one: Tensor, other: Tensor, temperature: float) -> Tensor:
+def ope_loss(one: Tensor, other: Tensor, temperature: float) -> Tensor:
     """The contrast (0-d) of prototypes [C, d] of two views: a class against all others; zero rows are no classes.
 
     >>> same = torch.eye(3)
-    >>> apart, mixed = (prototype_contrastive(same, view, 0.1) for view in (same, same.roll(1, 0)))
+    >>> apart, mixed = (ope_loss(same, view, 0.1) for view in (same, same.roll(1, 0)))
     >>> bool(apart < 0.01 < mixed)
     True
     """
     classes = len(one)
-    there = one.detach().abs().sum(1) > 0
-    points, there = torch.cat([F.normalize(one), F.normalize(other)]), there.repeat(2)
-    left_out = ~there | torch.eye(2 * classes, dtype=torch.bool, device=one.device)
+    present = one.detach().abs().sum(1) > 0
+    points, present = torch.cat([F.normalize(one), F.normalize(other)]), present.repeat(2)
+    left_out = ~present | torch.eye(2 * classes, dtype=torch.bool, device=one.device)
     # a finite number, for the rows of absent classes must have a gradient that is none, not NaN
     log_p = (points @ points.T / temperature).masked_fill(left_out, -1e4).log_softmax(1)
     twin = torch.cat([log_p[:classes, classes:].diagonal(), log_p[classes:, :classes].diagonal()])
-    return -torch.where(there, twin, 0.0).sum() / there.sum().clamp(min=1)
+    return -torch.where(present, twin, 0.0).sum() / present.sum().clamp(min=1)

@@ -33,12 +33,12 @@ def random_view(
         return image
     x = image.float()
     draw = torch.rand(9 + 2 * TRIES, len(x), generator=rng, device=x.device)
-    x = torch.where(_each(draw[0] < 0.5), x.flip(-1), x)
+    x = torch.where(_per_image(draw[0] < 0.5), x.flip(-1), x)
     if x.shape[1] == 3:
         if colours is not None:
             changed = _recoloured(x, 2 * draw[1:5] - 1, *colours)
-            x = torch.where(_each(draw[5] < JITTERED), changed, x)
-        x = torch.where(_each(draw[6] < grey), _brightness(x).expand_as(x), x)
+            x = torch.where(_per_image(draw[5] < JITTERED), changed, x)
+        x = torch.where(_per_image(draw[6] < grey), _brightness(x).expand_as(x), x)
     x = _resized_crop(x, draw[7:], area)
     return x.clamp(0, 255) if image.dtype == torch.uint8 else x
 
@@ -62,8 +62,8 @@ def in_turns(x: Tensor, turns: int) -> list[Tensor]:
     return [kind.rot90(quarter, (2, 3)) for quarter in range(4) for kind in kinds]
 
 
-def _each(of_image: Tensor) -> Tensor:
-    """A number of each image, to be used on its pixels."""
+def _per_image(of_image: Tensor) -> Tensor:
+    """Return a number of each image, to be used on its pixels."""
     return of_image[:, None, None, None]
 
 
@@ -75,7 +75,7 @@ def _brightness(x: Tensor) -> Tensor:
 
 def _recoloured(x: Tensor, change: Tensor, most: float, hue: float) -> Tensor:
     """Brightness, contrast, saturation and hue by changes [4, n] between −1 and 1."""
-    bright, contrast, saturation = (_each(1 + most * each) for each in change[:3])
+    bright, contrast, saturation = (_per_image(1 + most * entry) for entry in change[:3])
     x = x * bright
     x = (x - _brightness(x).mean((2, 3), keepdim=True)) * contrast + _brightness(x).mean((2, 3), keepdim=True)
     grey = _brightness(x)
@@ -83,7 +83,7 @@ def _recoloured(x: Tensor, change: Tensor, most: float, hue: float) -> Tensor:
     # a turn of the colour circle around the grey axis: Rodrigues' formula for a vector that is nearly normal to it
     angle = 2 * math.pi * hue * change[3]
     across = chroma.roll(-1, 1) - chroma.roll(1, 1)
-    return grey + chroma * _each(angle.cos()) + across / math.sqrt(3) * _each(angle.sin())
+    return grey + chroma * _per_image(angle.cos()) + across / math.sqrt(3) * _per_image(angle.sin())
 
 
 def _resized_crop(x: Tensor, draw: Tensor, area: float) -> Tensor:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import ClassVar
 
 import torch
@@ -21,7 +20,6 @@ WIDEST = 2**16
 
 
 @stored("method/cope")
-@dataclass(kw_only=True, eq=False)
 class CoPE(Method):
     """Pseudo-prototypical proxy loss over stream batch and a balanced draw together; the nearest prototype answers.
 
@@ -45,7 +43,7 @@ class CoPE(Method):
     width: int = 256
     iterations: int = 1
     repellor_gradient: bool = False
-    starts: torch.Generator = field(init=False, repr=False)
+    starts: torch.Generator
 
     def __post_init__(self) -> None:
         if not 0 <= self.alpha <= 1:
@@ -57,7 +55,7 @@ class CoPE(Method):
         super().__post_init__()
 
     def observe(self, batch: Rows, replay: Replay) -> Rows:
-        """The PPP loss of stream and draw, then every class's prototype follows its rows."""
+        """Make updates by the PPP loss of stream and draw, then let every class's prototype follow its rows."""
         self.head.meet(batch["label"], self.starts)
         total = torch.zeros_like(self.head.prototypes)
         amount = total.new_zeros(len(total), 1)
@@ -74,7 +72,7 @@ class CoPE(Method):
         return {}
 
     def proxy_loss(self, point: Tensor, label: Tensor) -> Tensor:
-        """The PPP loss of unit vectors [n, d] with their labels [n], by the prototypes as they are."""
+        """Return the PPP loss of unit vectors [n, d] with their labels [n], by the prototypes as they are."""
         return ppp_loss(
             point,
             label,
@@ -85,7 +83,7 @@ class CoPE(Method):
         )
 
     def class_weights(self) -> Tensor:
-        """What each class looks for in the features [C, d]: the direction of its prototype."""
+        """Return what each class looks for in the features [C, d]: the direction of its prototype."""
         return self.head.prototypes @ self.head.layer.weight
 
 
@@ -121,20 +119,20 @@ class PrototypeHead(nn.Module):
         self.seen = F.pad(self.seen, (0, more))
 
     def points(self, feature: Tensor) -> Tensor:
-        """Unit vectors [n, d] of features [n, f]."""
+        """Return unit vectors [n, d] of features [n, f]."""
         return F.normalize(self.layer(feature))
 
     def forward(self, feature: Tensor) -> Tensor:
-        """Scores [n, C] of features [n, f]."""
+        """Return scores [n, C] of features [n, f]."""
         return (self.points(feature) @ self.prototypes.T / self.temperature).masked_fill(~self.seen, -torch.inf)
 
     def meet(self, label: Tensor, rng: torch.Generator) -> None:
         """Give classes that were never seen a random prototype; all in place, and nothing is read back."""
         fresh = torch.rand(self.prototypes.shape, dtype=torch.float64, generator=rng, device=label.device)
-        here = torch.zeros_like(self.seen).index_fill_(0, label, True)
-        new = (here & ~self.seen)[:, None]
+        present = torch.zeros_like(self.seen).index_fill_(0, label, True)
+        new = (present & ~self.seen)[:, None]
         self.prototypes.copy_(torch.where(new, F.normalize(fresh).to(self.prototypes.dtype), self.prototypes))
-        self.seen |= here
+        self.seen |= present
 
     def follow(self, total: Tensor, amount: Tensor, alpha: float) -> None:
         """Move the prototype of every class with rows towards their mean: sums [C, d] over amounts [C, 1]."""

@@ -32,7 +32,7 @@ def cutmix(x: Tensor, label: Tensor, probability: float, rng: torch.Generator) -
 
 
 def _stretch(length: int, share: Tensor, centre: Tensor) -> Tensor:
-    """Which of `length` places are at most half of ⌊share · length⌋, rounded down, from a centre in [0, 1)."""
+    """Return which of `length` places are at most half of ⌊share · length⌋, rounded down, from a centre in [0, 1)."""
     half = (share * length).floor().div(2, rounding_mode="floor")
     middle = (centre * length).floor()
     place = torch.arange(length, device=share.device)

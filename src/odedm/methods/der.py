@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from torch import Tensor
@@ -15,7 +14,6 @@ from odedm.methods.stored_logits import StoresLogits
 
 
 @stored("method/der")
-@dataclass(kw_only=True, eq=False)
 class DER(StoresLogits):
     """Cross-entropy on the stream plus α times the squared distance of replayed logits to the stored ones.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from torch import Tensor
@@ -15,7 +14,6 @@ from odedm.methods.stored_logits import StoresLogits
 
 
 @stored("method/derpp")
-@dataclass(kw_only=True, eq=False)
 class DERpp(StoresLogits):
     """DER plus β times the cross-entropy on a second, independent replay draw.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from torch import Tensor
@@ -13,7 +12,6 @@ from odedm.methods.base import Method, Replay, join
 
 
 @stored("method/er")
-@dataclass(kw_only=True, eq=False)
 class ER(Method):
     """One forward and one cross-entropy over the stream batch and a replay draw together.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import ClassVar
 
 import torch
@@ -16,7 +15,6 @@ from odedm.methods.base import Method, Replay
 
 
 @stored("method/er-ace")
-@dataclass(kw_only=True, eq=False)
 class ERACE(Method):
     """The stream's cross-entropy runs among the classes of its own batch, the replay's among all classes seen so far.
 
@@ -32,7 +30,7 @@ class ERACE(Method):
 
     lr: float = 0.03
     unseen: bool = False
-    seen: Tensor = field(init=False, repr=False)
+    seen: Tensor
     """Which classes [C] the stream has shown."""
 
     def __post_init__(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -15,7 +14,6 @@ from odedm.methods.stored_logits import StoresLogits
 
 
 @stored("method/fdr")
-@dataclass(kw_only=True, eq=False)
 class FDR(StoresLogits):
     """Two updates a batch: cross-entropy on the stream, then α times how far replayed predictions are from stored ones.
 
@@ -35,7 +33,7 @@ class FDR(StoresLogits):
         return self.stream_loss(logits, batch["label"]), {"logits": logits.detach()}
 
     def observe(self, batch: Rows, replay: Replay) -> Rows:
-        """An update by the loss, then one by α · mean ‖softmax h(x') - softmax z'‖."""
+        """Make an update by the loss, then one by α · mean ‖softmax h(x') - softmax z'‖."""
         columns = super().observe(batch, replay)
         if past := replay():
             (recalled,) = self.logits(past)
@@ -44,7 +42,7 @@ class FDR(StoresLogits):
 
 
 def function_distance(logits: Tensor, stored: Tensor) -> Tensor:
-    """The mean over rows of the Euclidean distance, not squared, between two predictions given as logits [n, C].
+    """Return the mean over rows of the Euclidean distance, not squared, between two predictions given as logits [n, C].
 
     Between 0 and √2, and blind to a constant added to all logits of a row. The norm's gradient at 0 is 0.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
 from torch import Tensor
@@ -14,7 +13,6 @@ from odedm.methods.base import Method, Replay
 
 
 @stored("method/finetune")
-@dataclass(kw_only=True, eq=False)
 class Finetune(Method):
     """One cross-entropy over each stream batch, and nothing stored: what a memory must at least be worth."""
 

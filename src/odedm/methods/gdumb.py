@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import ClassVar
 
 import torch
@@ -14,7 +14,6 @@ from odedm.core.rows import Rows, Task, count, distinct, take
 from odedm.core.stored_names import stored
 from odedm.methods.base import Method, Replay
 from odedm.methods.cutmix import cutmix, mixed_cross_entropy
-from odedm.methods.fitting import start_again, start_of
 from odedm.methods.noisy_labels import restarting_rate, shuffled
 
 WARM = 0.1
@@ -22,7 +21,6 @@ WARM = 0.1
 
 
 @stored("method/gdumb")
-@dataclass(kw_only=True, eq=False)
 class GDumb(Method):
     """Learns nothing from the stream: rows are kept, and before each test a fresh network is fitted to them.
 
@@ -51,10 +49,10 @@ class GDumb(Method):
     cutmix: float = 0.5
     clip: float = 10.0
     every_task: bool = True
-    start: dict[str, Tensor] = field(init=False, repr=False)
+    start: dict[str, Tensor]
     """The network as it was built: every fit begins there."""
-    boxes: torch.Generator = field(init=False, repr=False)
-    order: torch.Generator = field(init=False, repr=False)
+    boxes: torch.Generator
+    order: torch.Generator
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -62,7 +60,11 @@ class GDumb(Method):
             raise UsageError(f"gdumb's cutmix is a probability between 0 and 1; {self.cutmix} was given.")
         if self.fit_epochs < 1 or self.fit_batch < 2 or not self.clip > 0:
             raise UsageError("gdumb needs 1 or more fit_epochs, a fit_batch of 2 or more, and a clip above 0.")
-        self.start, self.boxes, self.order = start_of(self.net), self.rng("cutmix"), self.rng("fitting")
+        self.start, self.boxes, self.order = (
+            copy.deepcopy(self.net.state_dict()),
+            self.rng("cutmix"),
+            self.rng("fitting"),
+        )
 
     def observe(self, batch: Rows, replay: Replay) -> Rows:  # noqa: ARG002
         """Nothing is learned; the memory takes what it wants."""
@@ -76,7 +78,7 @@ class GDumb(Method):
 
     def fit(self, rows: Rows, replay: Replay) -> None:
         """All passes over rows, from the start."""
-        start_again(self.net, self.start)
+        self.net.load_state_dict(self.start)
         self.net.train()
         self.optimizer = self.new_optimizer()
         every = torch.arange(count(rows), device=rows["label"].device)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
 import torch
@@ -23,7 +23,6 @@ CLOSE = 1e-10
 
 
 @stored("method/gem")
-@dataclass(kw_only=True, eq=False)
 class GEM(Method):
     """Descends on the stream batch; where that would hurt a past task's rows, by the nearest step that does not.
 
@@ -40,7 +39,7 @@ class GEM(Method):
     margin: float = 0.5
     ridge: float = 1e-3
     most: int = 0
-    now: int = field(init=False, repr=False, default=0)
+    now: int = field(init=False, default=0)
     """The running task, whose rows are no past."""
 
     def __post_init__(self) -> None:
@@ -68,7 +67,7 @@ class GEM(Method):
                 write_gradient(self.net, projected)
 
     def past_gradients(self, replay: Replay) -> list[Tensor]:
-        """The gradient [P] of the stored rows of each past task, in training views."""
+        """Return the gradient [P] of the stored rows of each past task, in training views."""
         rows = replay.rows()
         gradients = []
         for task in rows["task"][rows["task"] < self.now].unique().tolist():
@@ -97,7 +96,7 @@ def project_to_cone(gradient: Tensor, past: Tensor, margin: float, ridge: float)
 
 
 def solve_qp(products: Sequence[Sequence[float]], along: Sequence[float], margin: float, ridge: float) -> list[float]:
-    """The v ≥ margin [n] that make ½ vᵀ(GGᵀ + ridge·I)v + (Gg)ᵀv least, for GGᵀ [n, n] and Gg [n].
+    """Return the v ≥ margin [n] that make ½ vᵀ(GGᵀ + ridge·I)v + (Gg)ᵀv least, for GGᵀ [n, n] and Gg [n].
 
     Coordinate by coordinate, in turn, until none moves: the matrix is positive definite, so that ends at the one least
     value.

@@ -7,12 +7,12 @@ from torch import Tensor, nn
 
 
 def trained(net: nn.Module) -> list[Tensor]:
-    """The parameters that are trained, in the order in which their gradients make one vector."""
+    """Return the parameters that are trained, in the order in which their gradients make one vector."""
     return [weight for weight in net.parameters() if weight.requires_grad]
 
 
 def read_gradient(net: nn.Module) -> Tensor:
-    """A copy of all gradients as one vector [P]; 0 where a parameter took no part.
+    """Return a copy of all gradients as one vector [P]; 0 where a parameter took no part.
 
     >>> net = nn.Linear(2, 1, bias=False)
     >>> net.weight.grad = torch.tensor([[3.0, 4.0]])
@@ -24,8 +24,8 @@ def read_gradient(net: nn.Module) -> Tensor:
 
 def write_gradient(net: nn.Module, vector: Tensor) -> None:
     """Put a vector [P] in the place of all gradients."""
-    own = trained(net)
-    for weight, part in zip(own, vector.split([each.numel() for each in own]), strict=True):
+    weights = trained(net)
+    for weight, part in zip(weights, vector.split([weight.numel() for weight in weights]), strict=True):
         if weight.grad is None:
             weight.grad = part.view_as(weight).clone()
         else:
@@ -33,7 +33,7 @@ def write_gradient(net: nn.Module, vector: Tensor) -> None:
 
 
 def gradient_of(loss: Tensor, net: nn.Module) -> Tensor:
-    """The gradient [P] of a loss (0-d), beside those that the parameters hold: they stay as they are.
+    """Return the gradient [P] of a loss (0-d), beside those that the parameters hold: they stay as they are.
 
     >>> net = nn.Linear(2, 1, bias=False)
     >>> gradient_of(net(torch.tensor([[1.0, 2.0]])).sum(), net), net.weight.grad

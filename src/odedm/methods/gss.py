@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from odedm.core.stored_names import stored
@@ -10,7 +9,6 @@ from odedm.methods.er import ER
 
 
 @stored("method/gss")
-@dataclass(kw_only=True, eq=False)
 class GSS(ER):
     """Steps are those of ER; rows are kept by the policy "gss", with the options of that policy."""
 

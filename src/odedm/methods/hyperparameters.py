@@ -1,40 +1,40 @@
-"""A method's hyper-parameters: which there are, in their declared types, and whether all that it declares counts."""
+"""A method's hyper-parameters: which there are, in their declared types, and where one belongs that was given."""
 
 from __future__ import annotations
 
-import dataclasses
-import inspect
-from typing import Any, ClassVar, get_origin
+from dataclasses import fields
+from typing import Any
 
 from odedm.core.errors import UsageError, short_repr, unknown_name_error
 from odedm.core.options import cast_like
-from odedm.methods.base import Method
+from odedm.core.registry import METHODS
+from odedm.methods.base import Method, declare
 
 RESERVED = (
-    *("net", "draw", "rng", "optimizer_factory", "optimizer", "last_loss", "class_shift", "rotation_task"),
+    *("net", "draw", "rng", "optimizer_factory", "optimizer", "last_loss", "logit_adjustment", "rotation_task"),
     *("captures", "_ahead", "_ahead_logits"),
 )
 """Keywords of a method that the run sets, not the user."""
 
 
 def hyperparameters(method: type[Method]) -> dict[str, Any]:
-    """A method's own keywords and their defaults.
+    """Return a method's own keywords and their defaults.
 
     >>> from odedm.methods.derpp import DERpp
     >>> hyperparameters(DERpp)["beta"]
     0.5
     """
-    return {each.name: each.default for each in dataclasses.fields(method) if each.init and each.name not in RESERVED}
+    declare(method)
+    return {field.name: field.default for field in fields(method) if field.init and field.name not in RESERVED}
 
 
 def configure(name: str, method: type[Method], given: dict[str, Any]) -> dict[str, Any]:
-    """All hyper-parameters of a method, the given ones checked and in their declared type.
+    """Return all hyper-parameters of a method, the given ones checked and in their declared type.
 
     >>> from odedm.methods.er import ER
     >>> configure("er", ER, {"lr": "0.5"})["lr"]
     0.5
     """
-    check_declared(method)
     values = hyperparameters(method)
     for key, value in given.items():
         if key not in values:
@@ -46,39 +46,17 @@ def configure(name: str, method: type[Method], given: dict[str, Any]) -> dict[st
     return values
 
 
-def check_declared(method: type[Method]) -> None:
-    """Refuse a class that declares hyper-parameters in a way that Python passes over without a word.
+def check_no_option(method: Any, name: str, value: object) -> None:
+    """Refuse a keyword that is a hyper-parameter of a method, given by its name or as a class, and say where it goes.
 
-    >>> class Mine(Method):
-    ...     __module__ = "mine"
-    ...     lr: float = 0.001
-    >>> check_declared(Mine)
+    >>> check_no_option("derpp", "alpha", 0.2)
     Traceback (most recent call last):
-    odedm.UsageError: Mine declares lr, but is no data class, so that would not count: write \
-@dataclass(kw_only=True, eq=False) above the class.
+    odedm.UsageError: alpha is a hyper-parameter of derpp, and those go together: options={'alpha': 0.2}.
+    >>> check_no_option("er", "alpha", 0.2)
     """
-    if method.__module__.startswith("odedm."):  # ours have tests
-        return
-    for each in method.__mro__:
-        if each is Method:
-            break
-        own = vars(each).get("__annotations__", {}) if issubclass(each, Method) else {}
-        names = [name for name, kind in own.items() if name in vars(each) and not _of_class(kind)]
-        if names and "__dataclass_fields__" not in vars(each):
-            raise UsageError(
-                f"{each.__name__} declares {', '.join(names[:5])}, but is no data class, so that would not count: "
-                "write @dataclass(kw_only=True, eq=False) above the class."
-            )
-    for own in dataclasses.fields(method):
-        value = inspect.getattr_static(method, own.name, own.default)
-        described = hasattr(type(value), "__get__")  # a property, say, that stands for the number
-        if own.init and own.default is not dataclasses.MISSING and value is not own.default and not described:
-            raise UsageError(
-                f"{method.__name__} sets {own.name} = {short_repr(value)} without a type, so that would not count: "
-                f"write {own.name}: {type(own.default).__name__} = {short_repr(value)}."
-            )
-
-
-def _of_class(kind: Any) -> bool:
-    """Whether an annotation, perhaps as text, is that of a class variable, or of a field that is not given."""
-    return "ClassVar" in kind if isinstance(kind, str) else kind is ClassVar or get_origin(kind) is ClassVar
+    kind = METHODS[method].load() if isinstance(method, str) and method in METHODS else method
+    if isinstance(kind, type) and issubclass(kind, Method) and name in hyperparameters(kind):
+        word = method if isinstance(method, str) else kind.__name__
+        raise UsageError(
+            f"{name} is a hyper-parameter of {word}, and those go together: options={{{name!r}: {short_repr(value)}}}."
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
 import torch
@@ -23,7 +23,6 @@ from odedm.nets.base import Net
 
 
 @stored("method/icarl")
-@dataclass(kw_only=True, eq=False)
 class ICarl(Method):
     """Binary cross-entropy per class: towards the label for new classes, towards last task's network for old ones.
 
@@ -48,13 +47,13 @@ class ICarl(Method):
     bce_columns: str = "all"
     features: str = "normalised"
     flip: bool = True
-    old: int = field(init=False, repr=False, default=0)
+    old: int = field(init=False, default=0)
     """How many classes were seen before this task: the first columns, for labels are numbered by arrival."""
-    seen: int = field(init=False, repr=False, default=0)
-    known: int = field(init=False, repr=False, default=0)
-    recalled: Tensor = field(init=False, repr=False)
+    seen: int = field(init=False, default=0)
+    known: int = field(init=False, default=0)
+    recalled: Tensor
     """Which columns [C] are the teacher's: old ones that the task does not have; changed in place."""
-    teacher: Net | None = field(init=False, repr=False, default=None)
+    teacher: Net | None = field(init=False, default=None)
     """The network as the last task left it: frozen, in evaluation mode, and no module of the network."""
 
     def __post_init__(self) -> None:
@@ -67,7 +66,7 @@ class ICarl(Method):
         self.recalled = torch.ones(self.net.classes, dtype=torch.bool, device=self.last_loss.device)
 
     def graph_key(self) -> Hashable:
-        """All but numbers that decide about columns when a task begins; no step reads them after that."""
+        """Return all but numbers that decide about columns when a task begins; no step reads them after that."""
         unread = ("old", "known") if self.bce_columns == "seen" else ("old", "known", "seen")
         return host_state(self, without=unread)
 
@@ -123,7 +122,7 @@ class ICarl(Method):
         return {"normalised": self.features == "normalised", "flip": self.flip}
 
     def _recall(self, x: Tensor) -> Tensor:
-        """The teacher's probabilities [n, C], on the same training view."""
+        """Return the teacher's probabilities [n, C], on the same training view."""
         if self.teacher is None:
             return self.last_loss.new_zeros(len(x), 0)
         with torch.no_grad():
@@ -140,6 +139,6 @@ def targets(label: Tensor, past: Tensor, recalled: Tensor, columns: int) -> Tens
     tensor([[0.7500, 0.0000, 0.0000],
             [0.2500, 0.0000, 1.0000]])
     """
-    own = (label[:, None] == torch.arange(columns, device=label.device)).to(past.dtype)
-    old = past.shape[1]
-    return torch.cat([torch.where(recalled, past, own[:, :old]), own[:, old:]], 1)
+    one_hot = (label[:, None] == torch.arange(columns, device=label.device)).to(past.dtype)
+    taught = past.shape[1]
+    return torch.cat([torch.where(recalled, past, one_hot[:, :taught]), one_hot[:, taught:]], 1)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import islice
 from typing import ClassVar
 
@@ -15,12 +16,10 @@ from torch.nn import functional as F
 from odedm.core.rows import Rows, Task
 from odedm.core.stored_names import stored
 from odedm.methods.base import Method, Replay
-from odedm.methods.fitting import start_again, start_of
 from odedm.methods.noisy_labels import endless
 
 
 @stored("method/joint")
-@dataclass(kw_only=True, eq=False)
 class Joint(Method):
     """When a task ends, a fresh network is trained on shuffled rows of all tasks so far, by one update a stream batch.
 
@@ -40,17 +39,17 @@ class Joint(Method):
 
     lr: float = 0.1
     every_task: bool = True
-    start: dict[str, Tensor] = field(init=False, repr=False)
+    start: dict[str, Tensor]
     """The network as it was built: every task begins there."""
-    order: torch.Generator = field(init=False, repr=False)
-    tasks: list[Task] = field(init=False, repr=False, default_factory=list)
-    updates: int = field(init=False, repr=False, default=0)
+    order: torch.Generator
+    tasks: list[Task] = field(init=False, default_factory=list)
+    updates: int = field(init=False, default=0)
     """Stream batches so far, and how many rows the largest had."""
-    largest: int = field(init=False, repr=False, default=0)
+    largest: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.start, self.order = start_of(self.net), self.rng("fitting")
+        self.start, self.order = copy.deepcopy(self.net.state_dict()), self.rng("fitting")
 
     def observe(self, batch: Rows, replay: Replay) -> Rows:  # noqa: ARG002
         """Nothing is learned yet; the update is counted."""
@@ -68,7 +67,7 @@ class Joint(Method):
 
     def train_on(self, rows: Rows, replay: Replay) -> None:
         """As many updates as the stream had batches, pass after pass over shuffled rows."""
-        start_again(self.net, self.start)
+        self.net.load_state_dict(self.start)
         self.net.train()
         self.optimizer = self.new_optimizer()
         every = torch.arange(len(rows["label"]), device=rows["label"].device)

@@ -15,7 +15,6 @@ from odedm.core.accel.streams import SideStream
 from odedm.core.errors import UsageError
 from odedm.core.rows import Rows, Task, count
 from odedm.core.stored_names import stored
-from odedm.methods.adaptation_steps import advance, retreat
 from odedm.methods.base import Method, Replay
 from odedm.nets.base import Net, as_function, computed_in
 from odedm.nets.grouped_batch_norm import GroupedBatchNorm
@@ -62,14 +61,14 @@ class NetFunction:
         return logits
 
     def weights(self) -> Tensor:
-        """A copy of the net's own weights [P]."""
+        """Return a copy of the net's own weights [P]."""
         return torch.cat([value.detach().flatten() for value in self.parameters.values()])
 
     def head(self) -> Tensor:
-        """Which of the P weights belong to the head, by number."""
+        """Return which of the P weights belong to the head, by number."""
         numbers = torch.arange(sum(self.sizes), device=next(iter(self.parameters.values())).device).split(self.sizes)
-        own = [part for part, name in zip(numbers, self.parameters, strict=True) if name.startswith("head.")]
-        return torch.cat(own)
+        of_head = [part for part, name in zip(numbers, self.parameters, strict=True) if name.startswith("head.")]
+        return torch.cat(of_head)
 
     def follow(self, method: Method, direction: Tensor) -> None:
         """Make a method's step with `direction` [P] in the place of a gradient."""
@@ -128,7 +127,7 @@ class Objective:
     starts: Tensor | None = None
 
     def loss(self, logits: Tensor) -> Tensor:
-        """The sum for the logits [n, C] of the rows, 0-d."""
+        """Return the sum for the logits [n, C] of the rows, 0-d."""
         column = torch.arange(logits.shape[1], device=logits.device)
         outside = ((column < self.low) | (column >= self.high)) & (column < self.beyond)
         outside = outside & (column != self.label[:, None])
@@ -172,7 +171,7 @@ def hypergradient(
         start = weights.detach().requires_grad_()
         loss = step.loss(function(start, step.input, double_backward=second_order, starts=step.starts))
         (slope,) = torch.autograd.grad(loss, start, create_graph=second_order)
-        weights = advance(start.detach(), slope.detach(), rates, clip)
+        weights = inner_step(start.detach(), slope.detach(), rates, clip)
         with side(), computed_in(function.net, compute):
             end = weights.detach().requires_grad_()
             loss = query.loss(function(end, query.input)) / len(inner)
@@ -181,18 +180,34 @@ def hypergradient(
     side.join()
     for *_, loss in path:
         total = total + loss
-    back, bend = None, None
+    adjoint, by_rates = torch.zeros_like(weights), torch.zeros_like(weights)
     for start, slope, pull, _ in reversed(path):
-        back = retreat(back, bend, pull, slope.detach(), rates, clip)
+        adjoint = adjoint + pull
+        by_rates, direction = adjoint_step(adjoint, by_rates, slope.detach(), rates, clip)
         if second_order:
-            (bend,) = torch.autograd.grad(slope, start, grad_outputs=back.direction)
-    assert back is not None, "there is a step"
-    adjoint = back.adjoint if bend is None else back.adjoint - bend
-    return Hypergradient(total, adjoint.detach(), back.by_rates.detach())
+            (bend,) = torch.autograd.grad(slope, start, grad_outputs=direction)
+            adjoint = adjoint - bend
+    return Hypergradient(total, adjoint.detach(), by_rates.detach())
+
+
+def inner_step(start: Tensor, slope: Tensor, rates: Tensor | float, clip: float) -> Tensor:
+    """Return the weights [P] after a step down a slope whose entries are cut to ±clip.
+
+    >>> inner_step(torch.tensor([1.0, 1.0]), torch.tensor([5.0, -0.5]), 0.1, 2.0)
+    tensor([0.8000, 1.0500])
+    """
+    return start - rates * slope.clamp(-clip, clip)
+
+
+def adjoint_step(
+    adjoint: Tensor, by_rates: Tensor, slope: Tensor, rates: Tensor | float, clip: float
+) -> tuple[Tensor, Tensor]:
+    """Return ∇_A - λ · ĝ, and A · λ where nothing was cut: what the Hessian of the step is to be multiplied with."""
+    return by_rates - adjoint * slope.clamp(-clip, clip), torch.where(slope.abs() <= clip, rates * adjoint, 0.0)
 
 
 def rescale(vector: Tensor, norm: float) -> Tensor:
-    """The vector [P], shortened to a norm where it is longer.
+    """Return the vector [P], shortened to a norm where it is longer.
 
     >>> rescale(torch.tensor([3.0, 4.0]), 1.0), rescale(torch.tensor([0.0, 0.5]), 1.0)
     (tensor([0.6000, 0.8000]), tensor([0.0000, 0.5000]))
@@ -202,7 +217,7 @@ def rescale(vector: Tensor, norm: float) -> Tensor:
 
 
 def with_memory(batch: Rows, replay: Replay, n: int) -> Rows:
-    """The stream batch, then a replay draw of up to n rows, then the long-term draw where there is one.
+    """Return the stream batch, then a replay draw of up to n rows, then the long-term draw where there is one.
 
     Columns `input`, `label`, `task` and `share`: for how many rows each one counts, gamma in the long-term draw.
     """
@@ -218,7 +233,7 @@ def with_memory(batch: Rows, replay: Replay, n: int) -> Rows:
 
 
 def class_range(task: Task) -> tuple[int, int]:
-    """A task's classes as [first, last + 1): streams number classes as they arrive, and they return together.
+    """Return a task's classes as [first, last + 1): streams number classes as they arrive, and they return together.
 
     >>> class_range(Task(1, 2, (2, 3), {}))
     (2, 4)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from torch import Tensor
@@ -14,7 +13,6 @@ from odedm.methods.base import Method, Replay
 
 
 @stored("method/mir")
-@dataclass(kw_only=True, eq=False)
 class MIRReplay(Method):
     """One cross-entropy on the stream, one on a draw by the retrieval `mir`, each a mean of its own; both count alike.
 

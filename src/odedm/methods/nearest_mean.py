@@ -20,7 +20,7 @@ Embed = Callable[[Tensor], Tensor]
 def means_of_rows(
     rows: Rows, embed: Embed, classes: int, *, normalised: bool = True, flip: bool = True
 ) -> tuple[Tensor, Tensor]:
-    """The class means [C, d] of raw rows, each row once, and whether a class has any [C].
+    """Return the class means [C, d] of raw rows, each row once, and whether a class has any [C].
 
     With `flip` an image counts together with its mirror image. With `normalised` features and means have length one.
     """
@@ -35,7 +35,7 @@ def means_of_rows(
 
 
 def nearest_mean_scores(features: Tensor, means: tuple[Tensor, Tensor], *, normalised: bool = True) -> Tensor:
-    """Scores [n, C] of features [n, d]: minus the squared distance to each class mean."""
+    """Return scores [n, C] of features [n, d]: minus the squared distance to each class mean."""
     return nearness(_points(features, normalised), *means)
 
 
@@ -44,7 +44,7 @@ def _points(features: Tensor, normalised: bool) -> Tensor:
 
 
 def class_means(points: Tensor, label: Tensor, classes: int) -> tuple[Tensor, Tensor]:
-    """The mean [C, d] of the points [n, d] of each class, and whether the class has any [C]; 0 where not.
+    """Return the mean [C, d] of the points [n, d] of each class, and whether the class has any [C]; 0 where not.
 
     >>> class_means(torch.tensor([[1.0], [3.0]]), torch.tensor([1, 1]), 2)
     (tensor([[0.],

@@ -84,7 +84,7 @@ def endless(index: Tensor, size: int, rng: torch.Generator) -> Iterator[Tensor]:
 
 
 def companion_size(size: int, few: int, many: int) -> int:
-    """How many rows of a kind with `few` rows go with `size` of one with `many`: in proportion, but at least 2.
+    """Return how many rows of a kind with `few` rows go with `size` of one with `many`: in proportion, but at least 2.
 
     >>> companion_size(32, 10, 100), companion_size(32, 3, 100)
     (3, 2)
@@ -99,7 +99,7 @@ def corrected_loss(strong: Tensor, weak: Tensor, label: Tensor, trust: Tensor) -
 
 
 def combined_loss(losses: list[Tensor], rows: list[int]) -> Tensor:
-    """The mean over all rows of losses that are means over `rows` rows each."""
+    """Return the mean over all rows of losses that are means over `rows` rows each."""
     return torch.stack([n * loss for n, loss in zip(rows, losses, strict=True)]).sum() / sum(rows)
 
 
@@ -112,7 +112,7 @@ class Mixture:
     variance: Tensor
 
     def joint(self, x: Tensor) -> Tensor:
-        """Log-density log p(x, component) [2, n] of numbers [n]."""
+        """Return log-density log p(x, component) [2, n] of numbers [n]."""
         variance = self.variance[:, None]
         square = (x.double() - self.mean[:, None]) ** 2 / variance
         return self.weight[:, None].log() - 0.5 * (square + variance.log() + math.log(2 * math.pi))
@@ -122,12 +122,12 @@ class Mixture:
         return self.joint(x).softmax(0).T
 
     def lower(self) -> Tensor:
-        """Which component has the smaller mean: an index, 0-d."""
+        """Return which component has the smaller mean: an index, 0-d."""
         return self.mean.argmin()
 
 
 def fit_mixture(x: Tensor, *, iterations: int = 10, tolerance: float = 1e-2, floor: float = 5e-4) -> Mixture:
-    """The mixture of numbers x [n], n ≥ 2, from the best split into two groups.
+    """Return the mixture of numbers x [n], n ≥ 2, from the best split into two groups.
 
     EM stops once the mean log-likelihood moves by less than `tolerance`; `floor` is added to every variance. The
     number of iterations carried out is fixed: what comes after the stop is discarded, so nothing waits for a device.
@@ -173,7 +173,7 @@ def two_means(x: Tensor) -> Tensor:
 
 
 def _maximise(x: Tensor, share: Tensor, floor: float) -> Mixture:
-    """The components that explain x [n] best when `share` [2, n] of each number belongs to them."""
+    """Return the components that explain x [n] best when `share` [2, n] of each number belongs to them."""
     mass = share.sum(1) + 10 * torch.finfo(torch.float64).eps  # an empty component divides by no zero
     mean = share @ x / mass
     variance = (share * (x - mean[:, None]) ** 2).sum(1) / mass + floor

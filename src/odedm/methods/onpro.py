@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -18,9 +18,9 @@ from odedm.methods.base import Method, Replay
 from odedm.methods.contrastive import (
     Projection,
     class_prototypes,
-    prototype_contrastive,
-    replay_contrastive,
-    twin_contrastive,
+    ocm_replay_loss,
+    ocm_stream_loss,
+    ope_loss,
 )
 from odedm.methods.contrastive_views import in_turns, random_view
 from odedm.methods.meta_learning import at_least
@@ -41,7 +41,6 @@ class Mixed(NamedTuple):
 
 
 @stored("method/onpro")
-@dataclass(kw_only=True, eq=False)
 class OnPro(Method):
     """Three losses: contrast of rows in turned views, contrast of class prototypes, and cross-entropy on replayed rows.
 
@@ -70,13 +69,13 @@ class OnPro(Method):
     mixup: float = 0.6
     mixup_most: float = 0.6
     mixup_alpha: float = 0.4
-    projection: Projection = field(init=False, repr=False)
-    prototypes: Tensor = field(init=False, repr=False)
+    projection: Projection
+    prototypes: Tensor
     """Of the last replay draw [C, dims], in place; 0 for a class that was not in it."""
-    quantiles: Tensor = field(init=False, repr=False)
-    chance: torch.Generator = field(init=False, repr=False)
-    seen: int = field(init=False, repr=False, default=0)
-    replaying: bool = field(init=False, repr=False, default=False)
+    quantiles: Tensor
+    chance: torch.Generator
+    seen: int = field(init=False, default=0)
+    replaying: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
         if self.turns not in (1, 4, 16):
@@ -99,7 +98,7 @@ class OnPro(Method):
         return {} if classes <= CIFAR_10 else {"similarity": 1.0, "mixup": 0.2, "base_rate": 0.9}
 
     def trained(self) -> list[nn.Parameter]:
-        """The network and the projection."""
+        """Return the network and the projection."""
         return [*super().trained(), *self.projection.parameters()]
 
     def new_optimizer(self) -> torch.optim.Optimizer:
@@ -125,21 +124,21 @@ class OnPro(Method):
         return loss + self.named(mixed or unmixed(image, label), replay), {}
 
     def row_contrast(self, image: Tensor, label: Tensor, mixed: Mixed | None, replay: Replay) -> Tensor:
-        """The contrast of rows in two views and all turns, and that of the stream's prototypes, by one pass."""
+        """Return the contrast of rows in two views and all turns, and that of the stream's prototypes, by one pass."""
         rows, names = self.turned(image, label)
-        inputs, many = [rows, self.view(rows)], 2 * len(rows)
+        inputs, stream_rows = [rows, self.view(rows)], 2 * len(rows)
         if mixed is not None:  # a mixture is a class of its own, between two others
             again, other = self.turned(mixed.image, torch.lerp(mixed.label.float(), mixed.other.float(), mixed.share))
             inputs += [again, self.view(again)]
         features = self.net.features(replay.normalize(torch.cat(inputs)))
         points = self.projection(features)
         loss = self.equilibrium(points[: len(label)], points[len(rows) : len(rows) + len(label)], label)
-        alike = self.alike(features[:many], points[:many])
+        alike = self.alike(features[:stream_rows], points[:stream_rows])
         if mixed is None:
-            return loss + twin_contrastive(alike, names, self.temperature)
-        loss = loss + twin_contrastive(self.similarity * alike, names, self.temperature)
-        alike = self.similarity * self.alike(features[many:], points[many:])
-        return loss + replay_contrastive(alike, other, self.temperature)
+            return loss + ocm_stream_loss(alike, names, self.temperature)
+        loss = loss + ocm_stream_loss(self.similarity * alike, names, self.temperature)
+        alike = self.similarity * self.alike(features[stream_rows:], points[stream_rows:])
+        return loss + ocm_replay_loss(alike, other, self.temperature)
 
     def replayed_equilibrium(self, past: Rows, replay: Replay) -> Tensor:
         """The contrast of a draw's prototypes in two views; they are kept, to tell which classes are confused."""
@@ -155,12 +154,12 @@ class OnPro(Method):
         return torch.lerp(losses[0], losses[1], rows.share.to(logits.dtype)).mean()
 
     def equilibrium(self, one: Tensor, other: Tensor, label: Tensor) -> Tensor:
-        """The contrast of the classes' prototypes in two views [n, dims]."""
-        first, second = (class_prototypes(each, label, self.net.classes) for each in (one, other))
-        return prototype_contrastive(first, second, self.prototype_temperature)
+        """Return the contrast of the classes' prototypes in two views [n, dims]."""
+        first, second = (class_prototypes(points, label, self.net.classes) for points in (one, other))
+        return ope_loss(first, second, self.prototype_temperature)
 
     def alike(self, features: Tensor, points: Tensor) -> Tensor:
-        """How alike rows are [n, n]: projections with each other and with a random stretch of the features."""
+        """Return how alike rows are [n, n]: projections with each other and with a random stretch of the features."""
         room, dims = features.shape[1] - points.shape[1], points.shape[1]
         start = (torch.rand((), generator=self.chance, device=points.device) * max(1, room)).long()
         place = torch.arange(features.shape[1], device=points.device)
@@ -169,12 +168,12 @@ class OnPro(Method):
         return points @ stretch.T + points @ points.T
 
     def turned(self, image: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
-        """Images in every turn below each other, and their labels: a turned class is a class of its own."""
+        """Return images in every turn below each other, and their labels: a turned class is a class of its own."""
         every = in_turns(image, self.turns)
         return torch.cat(every), torch.cat([label + self.net.classes * turn for turn in range(len(every))])
 
     def view(self, image: Tensor) -> Tensor:
-        """A view of raw images: mirrored, grey a quarter of the time, a crop of at least .3 of the area."""
+        """Return a view of raw images: mirrored, grey a quarter of the time, a crop of at least .3 of the area."""
         return random_view(image, self.chance, area=0.3, grey=0.25)
 
     def mix(self, past: Rows, pool: Rows) -> Mixed:
@@ -201,26 +200,26 @@ class OnPro(Method):
 
         With fewer than two prototypes there is no pair: any rows.
         """
-        classes, there = self.net.classes, self.prototypes.abs().sum(1) > 0
+        classes, known = self.net.classes, self.prototypes.abs().sum(1) > 0
         nearness = 1 / torch.cdist(self.prototypes, self.prototypes).clamp(min=1e-3)
-        pairs = (there[:, None] & there).triu(1)
-        noise = torch.rand(amount, classes**2, generator=self.chance, device=there.device).clamp(min=1e-20)
+        pairs = (known[:, None] & known).triu(1)
+        noise = torch.rand(amount, classes**2, generator=self.chance, device=known.device).clamp(min=1e-20)
         # the largest of logits plus Gumbel noise is a draw by their softmax
         chosen = (nearness.masked_fill(~pairs, -torch.inf).flatten() - (-noise.log()).log()).argmax(1)
-        found = []
+        positions = []
         for label in (chosen // classes, chosen % classes):
-            noise = torch.rand(amount, len(pool["label"]), generator=self.chance, device=there.device)
-            found.append((noise + (pool["label"] == label[:, None]) * pairs.any()).argmax(1))
-        return found[0], found[1]
+            noise = torch.rand(amount, len(pool["label"]), generator=self.chance, device=known.device)
+            positions.append((noise + (pool["label"] == label[:, None]) * pairs.any()).argmax(1))
+        return positions[0], positions[1]
 
 
 def unmixed(image: Tensor, label: Tensor) -> Mixed:
-    """Rows as they are."""
+    """Return rows as they are."""
     return Mixed(image, label, label, torch.zeros(len(label), device=label.device))
 
 
 def beta_quantiles(alpha: float, amount: int = 4096) -> Tensor:
-    """Numbers in rising order that are Beta(α, α) distributed: one of them at random is a draw.
+    """Return numbers in rising order that are Beta(α, α) distributed: one of them at random is a draw.
 
     >>> bool((beta_quantiles(1.0) - torch.linspace(0, 1, 4096)).abs().max() < 1e-3)
     True

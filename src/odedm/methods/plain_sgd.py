@@ -10,13 +10,15 @@ from torch.optim import SGD, Optimizer
 
 from odedm.core.stored_names import stored
 
-_add, _zero, _step = (inspect.unwrap(each) for each in (Optimizer.add_param_group, Optimizer.zero_grad, SGD.step))
+_add, _zero, _step = (
+    inspect.unwrap(function) for function in (Optimizer.add_param_group, Optimizer.zero_grad, SGD.step)
+)
 SETTINGS = ("weight_decay", "momentum", "lr", "dampening", "nesterov", "maximize")
 _hooked_step = Optimizer.profile_hook_step(_step)
 
 
 def _is_plain(group: dict[str, Any]) -> bool:
-    """Whether torch's own step comes to one call of its kernel for this group of weights."""
+    """Return whether torch's own step comes to one call of its kernel for this group of weights."""
     kinds = {(weight.device, weight.dtype, weight.grad.layout) for weight in _with_gradient(group)}
     return group["fused"] and not group["momentum"] and len(kinds) == 1 and kinds.pop()[2] is torch.strided
 

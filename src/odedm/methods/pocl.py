@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Any, ClassVar
 
@@ -44,7 +44,6 @@ STAY, GO = 0.85, 0.15
 
 
 @stored("method/pocl")
-@dataclass(kw_only=True, eq=False)
 class POCL(Method):
     """One virtual step per task on its own rows, judged on one common query set; the verdicts are weighed.
 
@@ -76,13 +75,13 @@ class POCL(Method):
     pos_split: bool = False
     query_precision: str = "same"
 
-    function: NetFunction = field(init=False, repr=False)
-    judged: Tensor = field(init=False, repr=False)
-    slots: Tensor = field(init=False, repr=False)
-    balance: Tensor = field(init=False, repr=False)
-    batches: int = field(init=False, repr=False, default=0)
-    heads: list[tuple[int, int]] = field(init=False, repr=False)
-    verdict: GraphedFunction = field(init=False, repr=False)
+    function: NetFunction
+    judged: Tensor
+    slots: Tensor
+    balance: Tensor
+    batches: int = field(init=False, default=0)
+    heads: list[tuple[int, int]]
+    verdict: GraphedFunction
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -190,23 +189,25 @@ class POCL(Method):
 
         Copies have no share, and `starts` says where they begin and end.
         """
-        many = len(index)
-        if many < 2 or not can_fill_up(self.net, rows["input"]):
+        real = len(index)
+        if real < 2 or not can_fill_up(self.net, rows["input"]):
             return take(rows, index)
-        size = (many // STEP + 1) * STEP
-        found = take(rows, torch.cat([index, index[-1:].expand(size - many)]))
-        found["share"][many:] = 0
-        found["starts"] = torch.tensor([0, many, size], dtype=torch.int32).to(index.device, non_blocking=True)
-        return found
+        size = (real // STEP + 1) * STEP
+        filled = take(rows, torch.cat([index, index[-1:].expand(size - real)]))
+        filled["share"][real:] = 0
+        filled["starts"] = torch.tensor([0, real, size], dtype=torch.int32).to(index.device, non_blocking=True)
+        return filled
 
     def support(self, task: int, rows: Rows) -> Objective:
-        """The mean loss of one task's rows among its own classes."""
-        low, high = (rows["label"].new_full((), each) for each in self.heads[task])  # no numbers of the host: recorded
+        """Return the mean loss of one task's rows among its own classes."""
+        low, high = (
+            rows["label"].new_full((), bound) for bound in self.heads[task]
+        )  # no numbers of the host: recorded
         weight = rows["share"] / rows["share"].sum()
         return Objective(rows["input"], rows["label"], weight, low, high, starts=rows.get("starts"))
 
     def query(self, rows: Rows) -> Objective:
-        """The mean loss of batch and memory among all classes.
+        """Return the mean loss of batch and memory among all classes.
 
         With `pos_split` rows beyond the first `pool` weigh one half and compete among the classes seen so far.
         """
@@ -232,9 +233,9 @@ class POCL(Method):
 def judge(
     function: NetFunction, weights: Tensor, support: Objective, query: Objective, *, rate: float, **how: Any
 ) -> tuple[Tensor, Tensor]:
-    """The query loss (0-d) after one step on the support, and its gradient h [P] through that step."""
-    found = hypergradient(function, weights, rate, [support], query, **how)
-    return found.loss, found.by_weights
+    """Return the query loss (0-d) after one step on the support, and its gradient h [P] through that step."""
+    judged = hypergradient(function, weights, rate, [support], query, **how)
+    return judged.loss, judged.by_weights
 
 
 def towards_least_norm(vectors: Tensor, share: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar, final
 
 import torch
@@ -34,7 +34,6 @@ CHUNK = 256
 
 
 @stored("method/puridiver")
-@dataclass(kw_only=True, eq=False)
 class PuriDivER(Method):
     """Cross-entropy under CutMix over the unaugmented stream batch and, from the second task on, a strong replay view.
 
@@ -61,9 +60,9 @@ class PuriDivER(Method):
     warmup: int = 10
     split_roles: str = "released"
     posterior: str = "clean"
-    replaying: bool = field(init=False, default=False, repr=False)
-    boxes: torch.Generator = field(init=False, repr=False)
-    order: torch.Generator = field(init=False, repr=False)
+    replaying: bool = field(init=False, default=False)
+    boxes: torch.Generator
+    order: torch.Generator
 
     def __post_init__(self) -> None:
         check(self)
@@ -89,7 +88,7 @@ class PuriDivER(Method):
         self.replaying = task.index > 0
 
     def observe(self, batch: Rows, replay: Replay) -> Rows:
-        """An update, unless it were on one row alone, which has no batch statistics for the head."""
+        """Make an update, unless it were on one row alone, which has no batch statistics for the head."""
         alone = len(batch["label"]) == 1 and not (self.replaying and replay)
         return {} if alone else super().observe(batch, replay)
 
@@ -150,13 +149,13 @@ class PuriDivER(Method):
 
     def semi_supervised_epoch(self, rows: Rows, kinds: Split, replay: Replay) -> None:
         """One pass over the clean rows, each batch with its share of the two other kinds, in one forward."""
-        many = len(kinds.clean)
+        clean_rows = len(kinds.clean)
         companions = [
-            endless(kind, companion_size(self.draw, len(kind), many), self.order)
+            endless(kind, companion_size(self.draw, len(kind), clean_rows), self.order)
             for kind in (kinds.incorrect, kinds.ambiguous)
         ]
         for clean in shuffled(kinds.clean, self.draw, self.order):
-            incorrect, ambiguous = (next(each) for each in companions)
+            incorrect, ambiguous = (next(batches) for batches in companions)
             self.optimizer_step(self.three_losses(rows, clean, ambiguous, incorrect, kinds.trust, replay))
 
     def three_losses(

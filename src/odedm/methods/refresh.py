@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import ClassVar
 
 import torch
@@ -18,7 +17,7 @@ from odedm.core.rows import Rows, Task, count, take
 from odedm.core.stored_names import stored
 from odedm.methods.base import Replay
 from odedm.methods.derpp import DERpp
-from odedm.methods.row_gradients import count_rows, rows_at_once, statistics_kept
+from odedm.methods.per_sample_gradients import count_rows, rows_at_once, statistics_kept
 from odedm.methods.row_squares import RowSquares, knows_squares, rows_together
 from odedm.nets import base
 from odedm.nets.base import Net, full_precision
@@ -32,7 +31,6 @@ MODES = {"train": "BatchNorm over the places of one image.", "eval": "BatchNorm 
 
 
 @stored("method/refresh")
-@dataclass(kw_only=True, eq=False)
 class Refresh(DERpp):
     """Before every update by DER++, each weight tensor moves a relative length δ up the stream's cross-entropy.
 
@@ -53,9 +51,9 @@ class Refresh(DERpp):
     unlearn_steps: int = 1
     fisher_samples: int = 0
     fisher_mode: str = "train"
-    fisher: Weights = field(init=False, repr=False)
-    noise: torch.Generator = field(init=False, repr=False)
-    choice: torch.Generator = field(init=False, repr=False)
+    fisher: Weights
+    noise: torch.Generator
+    choice: torch.Generator
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -84,17 +82,17 @@ class Refresh(DERpp):
 
     def unlearn(self, batch: Rows) -> None:
         """One move: u, as long as the weight itself, points up the stream's loss; ξ is standard normal noise."""
-        own = weights(self.net)
-        gradient = stream_gradient(self.net, own, batch["input"], batch["label"])
+        trained = weights(self.net)
+        gradient = stream_gradient(self.net, trained, batch["input"], batch["label"])
         with torch.no_grad():  # all tensors at once: one by one a GPU would need nearly as long as for the gradient
-            move = ascent(tuple(own.values()), gradient, self.epsilon)
+            move = ascent(tuple(trained.values()), gradient, self.epsilon)
             noise = [
-                torch.randn(each.shape, generator=self.noise, device=each.device, dtype=each.dtype) for each in move
+                torch.randn(step.shape, generator=self.noise, device=step.device, dtype=step.dtype) for step in move
             ]
             torch._foreach_add_(move, noise, alpha=self.sigma)
             damping = torch._foreach_add(torch._foreach_mul(list(self.fisher.values()), self.kappa), 1.0)
             torch._foreach_div_(move, damping)
-            torch._foreach_add_(list(own.values()), move, alpha=self.delta)
+            torch._foreach_add_(list(trained.values()), move, alpha=self.delta)
 
     def end_task(self, task: Task, replay: Replay) -> None:
         """F ← τ F + the Fisher information on the finished task, over all its rows or `fisher_samples` of them."""
@@ -112,16 +110,16 @@ class Refresh(DERpp):
 
     @property
     def reads_fisher(self) -> bool:
-        """Whether F has any effect on the moves."""
+        """Return whether F has any effect on the moves."""
         return self.delta > 0 and self.kappa > 0 and self.unlearn_steps > 0
 
 
 def weights(net: nn.Module) -> Weights:
-    """The trainable parameters by name, each once even where modules share it."""
+    """Return the trainable parameters by name, each once even where modules share it."""
     return {name: weight for name, weight in net.named_parameters() if weight.requires_grad}
 
 
-def stream_gradient(net: nn.Module, own: Weights, x: Tensor, label: Tensor) -> Tensors:
+def stream_gradient(net: nn.Module, trained: Weights, x: Tensor, label: Tensor) -> Tensors:
     """The gradient of the mean cross-entropy on inputs x [B, ...], by a pass that changes nothing in the network.
 
     The pass works on copies of the buffers, so BatchNorm's running statistics do not see it. On a GPU it is like any
@@ -134,7 +132,7 @@ def stream_gradient(net: nn.Module, own: Weights, x: Tensor, label: Tensor) -> T
         buffers = {name: buffer.clone() for name, buffer in net.named_buffers()}
         logits = functional_call(net, buffers, (x,))
     loss = F.cross_entropy(logits, label)
-    return torch.autograd.grad(loss, list(own.values()), allow_unused=True, materialize_grads=True)
+    return torch.autograd.grad(loss, list(trained.values()), allow_unused=True, materialize_grads=True)
 
 
 @contextmanager
@@ -154,20 +152,20 @@ def statistics_at_rest(net: nn.Module) -> Iterator[None]:
         torch._foreach_sub_(counts, 1)
 
 
-def ascent(own: Tensors, gradient: Tensors, epsilon: float) -> Tensors:
+def ascent(trained: Tensors, gradient: Tensors, epsilon: float) -> Tensors:
     """For every tensor a step in its gradient's direction, as long as the tensor itself: ‖θ‖ g / (‖g‖ + ε).
 
     >>> ascent((torch.tensor([3.0, 4.0]),), (torch.tensor([0.0, 1e-3]),), 1e-20)
     (tensor([0., 5.]),)
     """
     steepness = torch._foreach_add(torch._foreach_norm(gradient), epsilon)
-    return torch._foreach_mul(gradient, torch._foreach_div(torch._foreach_norm(own), steepness))
+    return torch._foreach_mul(gradient, torch._foreach_div(torch._foreach_norm(trained), steepness))
 
 
 def fisher_information(
     net: nn.Module, parts: Iterable[tuple[Tensor, Tensor]], *, total: int, training: bool
 ) -> Weights:
-    """The diagonal Fisher information: the mean over rows of p(y|x) · (∂ log p(y|x) / ∂θ)².
+    """Return the diagonal Fisher information: the mean over rows of p(y|x) · (∂ log p(y|x) / ∂θ)².
 
     `parts` are inputs [n, ...] and labels [n] of `total` rows in all. Every row is a batch of its own: with `training`,
     BatchNorm works over the places of one image. The network is the same after it as before.
@@ -175,21 +173,21 @@ def fisher_information(
     device = next(net.parameters()).device
     if launch_bound(device) and isinstance(net, Net) and knows_squares(net):
         return _fisher_by_squares(net, parts, total=total, training=training)
-    own = {name: weight.detach() for name, weight in weights(net).items()}
+    trained = {name: weight.detach() for name, weight in weights(net).items()}
 
     def likelihood(at: Weights, x: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
         log_p = -F.cross_entropy(functional_call(net, at, (x[None],)), label[None])
         return log_p, log_p
 
     per_row = vmap(grad(likelihood, has_aux=True), in_dims=(None, 0, 0), randomness="different")
-    fisher = {name: torch.zeros_like(weight) for name, weight in own.items()}
+    fisher = {name: torch.zeros_like(weight) for name, weight in trained.items()}
     with statistics_kept(net, training=training):
         for x, label in parts:
-            gradient, log_p = per_row(own, x, label)
+            gradient, log_p = per_row(trained, x, label)
             count_rows(net, len(label))
-            for name, each in gradient.items():
-                p = log_p.exp().view(-1, *[1] * (each.dim() - 1))
-                fisher[name] += (p * each.square()).sum(0) / total
+            for name, row_gradients in gradient.items():
+                p = log_p.exp().view(-1, *[1] * (row_gradients.dim() - 1))
+                fisher[name] += (p * row_gradients.square()).sum(0) / total
     return fisher
 
 
@@ -208,7 +206,7 @@ def _fisher_by_squares(net: Net, parts: Iterable[tuple[Tensor, Tensor]], *, tota
             work()
         held.append((x, label))
     work()
-    return {name: each.div_(total) for name, each in squares.total.items()}
+    return {name: total_of_squares.div_(total) for name, total_of_squares in squares.total.items()}
 
 
 def check_single_rows(net: nn.Module, image: Tensor) -> None:

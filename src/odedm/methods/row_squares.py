@@ -49,7 +49,7 @@ def _is_plain(layer: nn.Conv2d) -> bool:
 
 
 def rows_together(x: Tensor) -> int:
-    """How many rows like those of x [n, ...] are passed through the network at once.
+    """Return how many rows like those of x [n, ...] are passed through the network at once.
 
     >>> rows_together(torch.zeros(1, 3, 32, 32)), rows_together(torch.zeros(1, 3, 128, 128))
     (256, 21)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import ClassVar
 
 import torch
@@ -12,13 +11,12 @@ from torch import Tensor, nn
 from odedm.core.rows import Rows
 from odedm.core.stored_names import stored
 from odedm.methods.base import Method, Replay, join
-from odedm.methods.contrastive import Projection, supervised_contrastive
+from odedm.methods.contrastive import Projection, supcon_loss
 from odedm.methods.contrastive_views import random_view
 from odedm.methods.meta_learning import at_least
 
 
 @stored("method/scr")
-@dataclass(kw_only=True, eq=False)
 class SCR(Method):
     """Stream batch and a large replay draw, each row as it is and in a strong view: rows of a class move together.
 
@@ -37,8 +35,8 @@ class SCR(Method):
     temperature: float = 0.07
     dims: int = 128
     area: float = 0.2
-    projection: Projection = field(init=False, repr=False)
-    views: torch.Generator = field(init=False, repr=False)
+    projection: Projection
+    views: torch.Generator
 
     def __post_init__(self) -> None:
         at_least("scr", 1, dims=self.dims)
@@ -49,7 +47,7 @@ class SCR(Method):
         super().__post_init__()
 
     def trained(self) -> list[nn.Parameter]:
-        """The network and the projection."""
+        """Return the network and the projection."""
         return [*super().trained(), *self.projection.parameters()]
 
     def loss(self, batch: Rows, replay: Replay) -> tuple[Tensor, Rows]:
@@ -65,4 +63,4 @@ class SCR(Method):
         image, label = rows["image"], rows["label"]
         strong = random_view(image, self.views, area=min(self.area, 1.0), grey=0.2, colours=(0.4, 0.1))
         points = [self.projection(self.net.features(replay.normalize(view))) for view in (image, strong)]
-        return supervised_contrastive(torch.cat(points), label.repeat(2), self.temperature)
+        return supcon_loss(torch.cat(points), label.repeat(2), self.temperature)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
 import torch
@@ -33,7 +33,6 @@ SPLITS = {
 
 
 @stored("method/vrmcl")
-@dataclass(kw_only=True, eq=False)
 class VRMCL(Method):
     """One step of meta-learning per batch, its gradient averaged over time at the price of a second evaluation.
 
@@ -59,14 +58,14 @@ class VRMCL(Method):
     split: str = "origin"
     query_precision: str = "same"
 
-    function: NetFunction = field(init=False, repr=False)
-    previous: Tensor = field(init=False, repr=False)
-    rates: Tensor = field(init=False, repr=False)
-    velocity: Tensor | None = field(init=False, repr=False, default=None)
-    order: torch.Generator = field(init=False, repr=False)
-    heads: list[tuple[int, int]] = field(init=False, repr=False)
-    beside: SideStream = field(init=False, repr=False)
-    queries: tuple[SideStream, SideStream] = field(init=False, repr=False)
+    function: NetFunction
+    previous: Tensor
+    rates: Tensor
+    velocity: Tensor | None = field(init=False, default=None)
+    order: torch.Generator
+    heads: list[tuple[int, int]]
+    beside: SideStream
+    queries: tuple[SideStream, SideStream]
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -119,7 +118,7 @@ class VRMCL(Method):
         )  # fmt: skip
 
     def chunks(self, batch: Rows) -> list[Objective]:
-        """The batch in random order, `chunk` rows at a time, each among the classes of its own task only."""
+        """Return the batch in random order, `chunk` rows at a time, each among the classes of its own task only."""
         x, y = batch["input"], batch["label"]
         low, high = self.heads[-1]
         shuffled = torch.rand(len(y), generator=self.order, device=y.device).argsort()

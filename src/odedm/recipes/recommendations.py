@@ -51,7 +51,7 @@ class Case:
 
     @property
     def options(self) -> str:
-        """The same as options of `odedm run`."""
+        """Return the same as options of `odedm run`."""
         words = [f"--memory {self.memory['name']}"]
         words += [option_text("training", name, value) for name, value in self.settings.items()]
         words += [option_text("memory", name, value) for name, value in self.memory.items() if name != "name"]
@@ -67,14 +67,14 @@ class Recipe:
     cases: tuple[Case, ...]
 
     def case(self, capacity: int, classes: int, *, colour: bool) -> Case:
-        """What it recommends for so many rows of memory and classes, of colour pictures or others."""
+        """Return what it recommends for so many rows of memory and classes, of colour pictures or others."""
         fitting = (each for each in self.cases if each.colour == colour)
         return next(each for each in fitting if capacity <= each.most_rows_per_class * classes)
 
 
 @cache
 def recipes() -> dict[str, Recipe]:
-    """Every recipe by name."""
+    """Return every recipe by name."""
     text = files(__package__).joinpath("recommendations.toml").read_text(encoding="utf-8")
     found = {}
     for name, plain in tomllib.loads(text).items():
@@ -92,7 +92,7 @@ def recipe(
     data: str | Dataset = DATA,
     **settings: Any,
 ) -> Experiment:
-    """The experiment that we recommend for a memory of `capacity` rows on some data.
+    """Return the experiment that we recommend for a memory of `capacity` rows on some data.
 
     Args:
         name: a name in `odedm list recipes`.
@@ -161,7 +161,7 @@ def _look_at(data: Any) -> tuple[int, bool]:
 
 
 def is_colour(data: Dataset) -> bool:
-    """Whether rows are colour pictures of 8 bits."""
+    """Return whether rows are colour pictures of 8 bits."""
     from odedm.stream.augment import policy_fits
 
     return policy_fits(data.image) and data.shape[0] == 3

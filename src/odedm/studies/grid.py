@@ -11,7 +11,7 @@ from typing import Any
 from odedm.core.configuration import Setting, default_of, settings_of
 from odedm.core.errors import UsageError, choose, unknown_name_error
 from odedm.core.plugins import check_name, discover
-from odedm.core.registry import MEMORIES, METHODS, POLICIES, RETRIEVALS, normalize_name
+from odedm.core.registry import MEMORIES, METHODS, OPTIMIZERS, POLICIES, RETRIEVALS, normalize_name
 from odedm.core.text import LONGEST, printable
 from odedm.core.validators import LARGEST, Choice, Pair, Validator, is_scalar, refused
 from odedm.memory.paper_preset import AUXILIARY, paper_dac
@@ -26,7 +26,9 @@ PLAIN = "plain"
 PAPER = "paper"
 """A DAC by this name is the one that the paper has for a ρ and a λ."""
 NONE = "none"
-TABLES = ("options", "net_options", "retrieval_options", "policy_options")
+BY_NAME = ("retrieval_options", "policy_options", "optimizer_options")
+"""Tables of options by the names of what has them."""
+TABLES = ("options", "net_options", *BY_NAME)
 MOST = 1_000_000
 MOST_RUNS = 100_000
 
@@ -98,8 +100,8 @@ def axes() -> dict[str, Validator]:
 class Grid:
     """Every combination of the values of `axes`, with those of each method's own `options` and of the net's.
 
-    `retrieval_options` and `policy_options` are by the names of retrievals and memory policies, and count where these
-    are named. What belongs to one memory alone does not multiply the runs of others.
+    `retrieval_options`, `policy_options` and `optimizer_options` are by the names of retrievals, memory policies and
+    optimizers, and count where these are named. What belongs to one memory alone does not multiply the runs of others.
 
     >>> grid = Grid({"method": ("er", "derpp"), "memory": ("plain", "odedm"), "capacity": (50,), "rho": (0.25, 0.5)})
     >>> len(grid.experiments())
@@ -111,6 +113,7 @@ class Grid:
     net_options: Mapping[str, Values] = field(default_factory=dict)
     retrieval_options: Mapping[str, Mapping[str, Values]] = field(default_factory=dict)
     policy_options: Mapping[str, Mapping[str, Values]] = field(default_factory=dict)
+    optimizer_options: Mapping[str, Mapping[str, Values]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for method in self.options:
@@ -119,6 +122,8 @@ class Grid:
             check_name("retrieval", retrieval, RETRIEVALS)
         for policy in self.policy_options:
             check_name("memory policy", policy, POLICIES)
+        for optimizer in self.optimizer_options:
+            check_name("optimizer", optimizer, OPTIMIZERS)
         for name, values in self.lists().items():
             check_values(name, values, choose("key of a study", name, axes()) if name in self.axes else None)
 
@@ -130,11 +135,19 @@ class Grid:
         for chosen in _product(self._own(Experiment)):
             options = self.options.get(chosen.get("method", default_of(Experiment, "method")), {})
             drawn = self.retrieval_options.get(chosen.get("retrieval", default_of(Experiment, "retrieval")), {})
-            beside = itertools.product(_product(options), _product(self.net_options), _product(drawn), self._memories())
-            for own, net, draw, memory in beside:
+            stepped = self.optimizer_options.get(chosen.get("optimizer", default_of(Experiment, "optimizer")), {})
+            parts = (_product(options), _product(self.net_options), _product(drawn), _product(stepped))
+            for (own, net, draw, step), memory in itertools.product(itertools.product(*parts), self._memories()):
                 if next(made) > MOST_RUNS:  # each takes time and memory
                     raise UsageError(f"The lists stand for more than {MOST_RUNS} experiments; cut them.")
-                plan = Experiment(memory, **chosen, options=own, net_options=net, retrieval_options=draw)
+                plan = Experiment(
+                    memory,
+                    **chosen,
+                    options=own,
+                    net_options=net,
+                    retrieval_options=draw,
+                    optimizer_options=step or None,
+                )
                 found.setdefault(plan.slug(), plan)
         return list(found.values())
 
@@ -163,7 +176,7 @@ class Grid:
         {'method': ('er',), 'options.er.lr': (0.03, 0.1)}
         """
         tables = {f"options.{method}": own for method, own in self.options.items()} | {"net_options": self.net_options}
-        for table in ("retrieval_options", "policy_options"):
+        for table in BY_NAME:
             tables |= {f"{table}.{name}": own for name, own in getattr(self, table).items()}
         return {**self.axes, **{f"{table}.{name}": own[name] for table, own in tables.items() for name in own}}
 
@@ -186,6 +199,7 @@ class Grid:
             own("net_options", self.net_options),
             {name: own(f"retrieval_options.{name}", lists) for name, lists in self.retrieval_options.items()},
             {name: own(f"policy_options.{name}", lists) for name, lists in self.policy_options.items()},
+            {name: own(f"optimizer_options.{name}", lists) for name, lists in self.optimizer_options.items()},
         )
 
     def _own(self, kind: Any) -> dict[str, Values]:

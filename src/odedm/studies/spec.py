@@ -14,6 +14,7 @@ from odedm.core.errors import UsageError, choose, short_repr
 from odedm.core.text import LONGEST, printable
 from odedm.core.validators import Int, Share, Text, refused
 from odedm.studies.grid import (
+    BY_NAME,
     MOST_RUNS,
     NONE,
     TABLES,
@@ -180,7 +181,7 @@ class Study:
                 text += _table(f"[grid.options.{_key(method)}]\n", own)
             if grid.net_options:
                 text += _table("[grid.net_options]\n", grid.net_options)
-            for table in ("retrieval_options", "policy_options"):
+            for table in BY_NAME:
                 for name, own in getattr(grid, table).items():
                     text += _table(f"[grid.{table}.{_key(name)}]\n", own)
         return text

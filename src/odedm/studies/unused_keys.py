@@ -22,9 +22,10 @@ among those of 'memory'."
     >>> unused_keys([Grid({"memory": ("reservoir", "odedm"), "rho": (0.5,)})])
     ''
     """
-    named = {axis: _named(grids, axis) for axis in ("method", "retrieval", "policy", "short_policy")}
+    named = {axis: _named(grids, axis) for axis in ("method", "retrieval", "optimizer", "policy", "short_policy")}
     policies = [*named["policy"], *named["short_policy"]]
-    tables = {"options": ("method", named["method"]), "retrieval_options": ("retrieval", named["retrieval"])}
+    kinds = {"options": "method", "retrieval_options": "retrieval", "optimizer_options": "optimizer"}
+    tables = {table: (kind, named[kind]) for table, kind in kinds.items()}
     for table, (axis, there) in {**tables, "policy_options": ("policy", policies)}.items():
         lost = next((name for grid in grids for name in getattr(grid, table) if name not in there), None)
         if lost is not None:

@@ -1,12 +1,12 @@
-"""Checks for code from outside: whether a method, memory, distance or network keeps the promises that runs rely on.
+"""Checks for code from outside: whether a method, memory, distance or network does what runs rely on.
 
-Each trains small networks on a synthetic stream for some seconds, and raises `BrokenPromise` with a sentence.
+Each trains small networks on a synthetic stream for some seconds, and raises `CheckFailed` with a sentence.
 
 >>> check_net("mlp", shape=(5,), classes=4)
 """
 
 from odedm.testing.check_parts import check_distance, check_net
 from odedm.testing.check_runs import check_memory, check_method
-from odedm.testing.contracts import BrokenPromise
+from odedm.testing.contracts import CheckFailed
 
-__all__ = ["BrokenPromise", "check_distance", "check_memory", "check_method", "check_net"]
+__all__ = ["CheckFailed", "check_distance", "check_memory", "check_method", "check_net"]

@@ -16,7 +16,7 @@ from odedm.nets.build import build, configure
 from odedm.selection.prototype_settings import DAC, DistanceName, Prototypes
 from odedm.stream.dataset import from_arrays
 from odedm.stream.synthetic import shapes
-from odedm.testing.contracts import check_exact, check_promises, finish, promise
+from odedm.testing.contracts import check, check_exact, check_run, finish
 
 
 def check_distance(distance: Any) -> None:
@@ -37,24 +37,22 @@ def check_distance(distance: Any) -> None:
         fitted = plain.fit(x, image_shape)
         for _ in range(2):
             pairs, clouds = fitted.pairwise(x, y), fitted.between_sets(x, y)
-            promise(
-                pairs.shape == (12, 3), f"`pairwise` of 12 rows and 3 centers gave {list(pairs.shape)}, not [12, 3]."
-            )
-            promise(clouds.dim() == 0, f"`between_sets` must give one number, 0-d; it gave {list(clouds.shape)}.")
-            promise(pairs.isfinite().all() and clouds.isfinite(), "Distances are finite.")
-            promise((pairs >= 0).all() and clouds >= 0, "Distances are 0 or more.")
-            promise(fitted.pairwise(x, y).equal(pairs), "The same rows have the same distances.")
+            check(pairs.shape == (12, 3), f"`pairwise` of 12 rows and 3 centers gave {list(pairs.shape)}, not [12, 3].")
+            check(clouds.dim() == 0, f"`between_sets` must give one number, 0-d; it gave {list(clouds.shape)}.")
+            check(pairs.isfinite().all() and clouds.isfinite(), "Distances are finite.")
+            check((pairs >= 0).all() and clouds >= 0, "Distances are 0 or more.")
+            check(fitted.pairwise(x, y).equal(pairs), "The same rows have the same distances.")
         near, far = fitted.between_sets(x, x.clone()), fitted.between_sets(x, x + 10)
-        promise(near < far, "A cloud is nearer to itself than to one far away.")
+        check(near < far, "A cloud is nearer to itself than to one far away.")
         single = fitted.pairwise(x[:1], y[:1])
-        promise(torch.allclose(single, pairs[:1, :1], atol=1e-4), "A pair's distance does not depend on other rows.")
-    promise(x.equal(before[0]) and y.equal(before[1]), "Distances leave the rows as they are.")
+        check(torch.allclose(single, pairs[:1, :1], atol=1e-4), "A pair's distance does not depend on other rows.")
+    check(x.equal(before[0]) and y.equal(before[1]), "Distances leave the rows as they are.")
     for space in ("features", "pixels"):
         run, outcome = finish(
             ODEDM(20, k=2, selection=Prototypes(name, DAC(distance=name), space)), shapes(per_class=20)
         )
-        check_promises(run, outcome)
-        promise(outcome.memory.size(MemoryPart.LONG) == 8, "Two rows of each class of a past task are chosen.")
+        check_run(run, outcome)
+        check(outcome.memory.size(MemoryPart.LONG) == 8, "Two rows of each class of a past task are chosen.")
     check_exact(ODEDM(30, k=2, selection=Prototypes(name)), method="er")
 
 
@@ -79,20 +77,20 @@ def check_net(net: Any, shape: tuple[int, ...] = (3, 12, 12), classes: int = 6, 
             "check_net(net, (16,), 10)."
         ) from error
     same = all(a.equal(b) for a, b in zip(first.state_dict().values(), second.state_dict().values(), strict=True))
-    promise(same, "One seed gives one network: draw weights from torch's own generator alone.")
+    check(same, "One seed gives one network: draw weights from torch's own generator alone.")
     x = torch.rand(8, *shape, generator=torch.Generator().manual_seed(0))
     _check_forward(first, x, classes)
     first.train()
     first(x).square().mean().backward()
-    promise(all(each.grad is not None for each in first.head.parameters()), "Gradients reach the head.")
-    promise(first.head_weight().shape[0] == classes, "The head has one row of weights for each class.")
+    check(all(each.grad is not None for each in first.head.parameters()), "Gradients reach the head.")
+    check(first.head_weight().shape[0] == classes, "The head has one row of weights for each class.")
     copy.deepcopy(second)
     label = torch.arange(classes).repeat(10)
     image = torch.rand(len(label), *shape, generator=torch.Generator().manual_seed(1))
     data = from_arrays(image.numpy(), label.numpy(), tasks=2, name="check-net")
     for method in ("er", "icarl", "vrmcl"):
         run, outcome = finish(Reservoir(10), data, method=method, net=name, net_options=values)
-        check_promises(run, outcome)
+        check_run(run, outcome)
 
 
 def _check_forward(net: Any, x: torch.Tensor, classes: int) -> None:
@@ -100,11 +98,11 @@ def _check_forward(net: Any, x: torch.Tensor, classes: int) -> None:
     before = {name: value.clone() for name, value in net.state_dict().items()}
     with torch.no_grad():
         features, logits = net.features(x), net(x)
-        promise(features.dim() == 2 and len(features) == len(x), f"Features are [n, d]; got {list(features.shape)}.")
-        promise(logits.shape == (len(x), classes), f"Logits are [n, {classes}]; got {list(logits.shape)}.")
-        promise(torch.allclose(net.head(features), logits), "Logits are the head's outputs for the features.")
-        promise(net(x).equal(logits), "In evaluation mode the same inputs give the same logits.")
+        check(features.dim() == 2 and len(features) == len(x), f"Features are [n, d]; got {list(features.shape)}.")
+        check(logits.shape == (len(x), classes), f"Logits are [n, {classes}]; got {list(logits.shape)}.")
+        check(torch.allclose(net.head(features), logits), "Logits are the head's outputs for the features.")
+        check(net(x).equal(logits), "In evaluation mode the same inputs give the same logits.")
         alone = torch.cat([net(row) for row in x.split(1)])
-        promise(torch.allclose(alone, logits, atol=1e-4), "In evaluation mode a row's logits do not depend on others.")
+        check(torch.allclose(alone, logits, atol=1e-4), "In evaluation mode a row's logits do not depend on others.")
     quiet = all(before[name].equal(value) for name, value in net.state_dict().items())
-    promise(quiet, "Evaluation leaves the network's state as it is.")
+    check(quiet, "Evaluation leaves the network's state as it is.")

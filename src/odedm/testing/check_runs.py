@@ -15,11 +15,11 @@ from odedm.memory.settings import ODEDM, Native, Reservoir
 from odedm.methods.base import Method
 from odedm.testing.contracts import (
     CAPACITY,
-    BrokenPromise,
+    CheckFailed,
+    check,
     check_exact,
-    check_promises,
+    check_run,
     finish,
-    promise,
     same_rows,
     same_weights,
 )
@@ -46,27 +46,27 @@ def check_method(method: str | type[Method], **options: Any) -> None:
     check_exact(ODEDM(CAPACITY, k=2, replay="both"), **how)
     for reading in REPLAYS:
         run, outcome = finish(ODEDM(CAPACITY, k=2, replay=reading), **how)
-        check_promises(run, outcome)
-        promise(
+        check_run(run, outcome)
+        check(
             outcome.memory.size(MemoryPart.LONG) == 16,
             "The long-term part holds two rows of each class of a past task.",
         )
-        promise(outcome.result.acc_last > 15, f"With {reading} replay it is no better than chance, 10 per cent.")
+        check(outcome.result.acc_last > 15, f"With {reading} replay it is no better than chance, 10 per cent.")
     _check_fields(run)
     _, plain = finish(Native(CAPACITY), **how)
     for reading in REPLAYS:
         _, dual = finish(ODEDM(CAPACITY, k=0, replay=reading), **how)
-        promise(
+        check(
             same_weights(plain, dual) and same_rows(plain, dual),
             "Without prototypes a dual memory must be its short-term policy bit for bit: draw what is replayed by "
-            "replay(n), and the auxiliary term by forwards and descend.",
+            "replay(), and make the main update by optimizer_step(loss, replay).",
         )
     needs_rows = "memory" in METHODS[name].load().requires
     for capacity in CAPACITIES[1:] if needs_rows else CAPACITIES:
         run, outcome = finish(Reservoir(capacity), **how)
-        check_promises(run, outcome)
+        check_run(run, outcome)
     run, outcome = finish(ODEDM(CAPACITY, k=2, candidates=5, annotate="stream"), **how)
-    check_promises(run, outcome)
+    check_run(run, outcome)
 
 
 def _check_fields(run: Run) -> None:
@@ -75,11 +75,11 @@ def _check_fields(run: Run) -> None:
     rows = {name: column[:4] for name, column in run.stream.tasks[0].rows.items()}
     given = run.engine.view.annotate(rows)
     names = sorted(each.name for each in declared)
-    promise(sorted(given) == names, f"`fields` declares {names}, and `annotate` gives {sorted(given)}.")
+    check(sorted(given) == names, f"`fields` declares {names}, and `annotate` gives {sorted(given)}.")
     for each in declared:
         column = given[each.name]
         fine = column.shape == (4, *each.shape) and column.dtype == each.dtype
-        promise(fine, f"The field '{each.name}' is declared as {each}; `annotate` gave {list(column.shape)}.")
+        check(fine, f"The field '{each.name}' is declared as {each}; `annotate` gave {list(column.shape)}.")
 
 
 def check_memory(policy: str | type[Any], **options: Any) -> None:
@@ -100,20 +100,20 @@ def check_memory(policy: str | type[Any], **options: Any) -> None:
             ODEDM(CAPACITY, k=2, short_policy=name, policy_options=options),
         ):
             run, outcome = finish(plan, method=method)
-            check_promises(run, outcome)
-            promise(outcome.memory.size(), "It keeps no row at all.")
+            check_run(run, outcome)
+            check(outcome.memory.size(), "It keeps no row at all.")
     for capacity in CAPACITIES:
         run, outcome = finish(Native(capacity, name, options), method="er")
-        check_promises(run, outcome)
+        check_run(run, outcome)
     _, alone = finish(Native(CAPACITY, name, options), method="derpp")
     _, again = finish(Native(CAPACITY, name, options), method="derpp")
-    promise(
+    check(
         same_weights(alone, again) and same_rows(alone, again),
         "The same seed does not keep the same rows: draw from the `rng` that `add` and `end_task` are given, not from "
         "torch's own generator: torch.rand(n, generator=rng).",
     )
     _, hosted = finish(ODEDM(CAPACITY, k=0, short_policy=name, policy_options=options), method="derpp")
-    promise(
+    check(
         same_weights(alone, hosted) and same_rows(alone, hosted),
         "Hosted by a dual memory without prototypes it is not what it is alone.",
     )
@@ -127,15 +127,15 @@ def _check_keys(plan: Native) -> None:
         finish(plan, method="er")
     except Exception as error:  # whatever the policy's own code raises
         if isinstance(error, UsageError) and str(error).startswith("Keys are"):
-            raise BrokenPromise(str(error)) from error
-        raise BrokenPromise(f"A run with this policy fails. {type(error).__name__}: {error}") from error
+            raise CheckFailed(str(error)) from error
+        raise CheckFailed(f"A run with this policy fails. {type(error).__name__}: {error}") from error
 
 
 def _check_draws(memory: Any) -> None:
     """Whether draws are distinct rows of the memory, as many as were asked for or there are."""
     rng, stored = torch.Generator().manual_seed(0), memory.rows()["index"].tolist()
-    promise(len(set(stored)) == len(stored), "A policy keeps no row twice.")
+    check(len(set(stored)) == len(stored), "A policy keeps no row twice.")
     for amount in (1, memory.size(), memory.size() + 5):
         drawn = memory.sample(amount, rng=rng)["index"].tolist()
         fine = len(set(drawn)) == min(amount, memory.size()) and set(drawn) <= set(stored)
-        promise(fine, "A draw gives distinct rows of the memory, as many as there are.")
+        check(fine, "A draw gives distinct rows of the memory, as many as there are.")

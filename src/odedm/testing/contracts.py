@@ -1,4 +1,4 @@
-"""What every run promises, whatever it is made of: bounds, raw rows, one seed one run, exact resuming."""
+"""What holds of every run, whatever it is made of: bounds, raw rows, one seed one run, exact resuming."""
 
 from __future__ import annotations
 
@@ -22,63 +22,63 @@ CAPACITY = 30
 """Rows of the memories that are tried."""
 
 
-class BrokenPromise(AssertionError):
-    """Code from outside does not keep a promise that runs rely on: says which, and what was seen."""
+class CheckFailed(AssertionError):
+    """Code from outside does not do what runs rely on: says what, and what was seen."""
 
 
-def promise(kept: object, sentence: str) -> None:
-    """Refuse what does not keep a promise.
+def check(holds: object, sentence: str) -> None:
+    """Raise `CheckFailed` with a sentence on what must hold, unless it does.
 
-    >>> promise(1 > 2, "One is more than two.")
+    >>> check(1 > 2, "One is more than two.")
     Traceback (most recent call last):
-    odedm.testing.contracts.BrokenPromise: One is more than two.
+    odedm.testing.contracts.CheckFailed: One is more than two.
     """
-    if not kept:
-        raise BrokenPromise(sentence)
+    if not holds:
+        raise CheckFailed(sentence)
 
 
 @lru_cache(maxsize=1)
 def small_stream() -> Dataset:
-    """Ten classes in five tasks, 30 rows of each."""
+    """Return ten classes in five tasks, 30 rows of each."""
     return blobs(per_class=30)
 
 
 def finish(memory: MemorySettings, data: Dataset | None = None, **settings: Any) -> tuple[Run, Outcome]:
-    """A run on the CPU from its settings, finished; on the small stream unless another is given."""
+    """Return a run on the CPU from its settings, finished; on the small stream unless another is given."""
     data = data or small_stream()
     run = Run(Experiment(memory, data=data.name, **{"device": "cpu", "batch": 16, **settings}), data)
     return run, run.finish()
 
 
-def check_promises(run: Run, outcome: Outcome) -> None:
-    """What holds at the end of every run."""
+def check_run(run: Run, outcome: Outcome) -> None:
+    """Check what holds at the end of every run."""
     memory, result = outcome.memory, outcome.result
-    promise(memory.size() <= memory.capacity, f"A memory of {memory.capacity} rows holds {memory.size()}.")
+    check(memory.size() <= memory.capacity, f"A memory of {memory.capacity} rows holds {memory.size()}.")
     short, long = memory.rows(MemoryPart.SHORT), memory.rows(MemoryPart.LONG)
-    promise(len(memory.rows()["label"]) == memory.size(), "The memory holds as many rows as `size` says.")
-    promise((long["prototype"] >= 0).all(), "Every long-term row stands for a prototype.")
-    promise((short["prototype"] == -1).all(), "No short-term row stands for a prototype.")
+    check(len(memory.rows()["label"]) == memory.size(), "The memory holds as many rows as `size` says.")
+    check((long["prototype"] >= 0).all(), "Every long-term row stands for a prototype.")
+    check((short["prototype"] == -1).all(), "No short-term row stands for a prototype.")
     for class_row, task_row in zip(result.class_il, result.task_il or result.class_il, strict=True):
         fine = all(t >= c for c, t in zip(class_row, task_row, strict=True))
-        promise(fine, "With fewer classes to choose from accuracy is not lower (Task-IL, Class-IL).")
-    promise(outcome.method.net.training, "The network is left in training mode.")
+        check(fine, "With fewer classes to choose from accuracy is not lower (Task-IL, Class-IL).")
+    check(outcome.method.net.training, "The network is left in training mode.")
     real = memory.rows()
     real = {name: column[real["index"] >= 0] for name, column in real.items()}  # mean images are no rows of the data
     index = real["index"].cpu()
     raw = run.data.image[index].equal(real["image"].cpu())
-    promise(raw, "Stored images are raw rows of the stream, each with its own index.")
+    check(raw, "Stored images are raw rows of the stream, each with its own index.")
     order = [run.stream.class_names.index(run.data.class_names[i]) for i in run.data.label[index].tolist()]
-    promise(real["label"].tolist() == order, "A stored row has the label that it arrived with.")
+    check(real["label"].tolist() == order, "A stored row has the label that it arrived with.")
 
 
 def same_weights(first: Outcome, second: Outcome) -> bool:
-    """Whether two trained networks are equal bit for bit."""
+    """Return whether two trained networks are equal bit for bit."""
     a, b = first.method.net.state_dict(), second.method.net.state_dict()
     return a.keys() == b.keys() and all(a[name].equal(b[name]) for name in a)
 
 
 def same_rows(first: Outcome, second: Outcome) -> bool:
-    """Whether two memories hold the same rows in the same order."""
+    """Return whether two memories hold the same rows in the same order."""
     a, b = first.memory.rows(), second.memory.rows()
     return a.keys() == b.keys() and all(_equal(a[name], b[name]) for name in a)
 
@@ -88,7 +88,7 @@ def _equal(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def check_exact(memory: MemorySettings, **settings: Any) -> None:
-    """One seed is one run: again, looked at on the way, and from a checkpoint in the middle of a task."""
+    """Check that one seed is one run: again, looked at on the way, and from a checkpoint in the middle of a task."""
     data = small_stream()
     plan = Experiment(memory, data=data.name, **{"device": "cpu", "batch": 16, **settings})
     stored: list[State] = []
@@ -101,25 +101,25 @@ def check_exact(memory: MemorySettings, **settings: Any) -> None:
                 try:
                     state = state_tree(run.roots(), run.external_tensors())
                 except StateError as error:
-                    raise BrokenPromise(f"A checkpoint cannot hold it: {error}") from error
+                    raise CheckFailed(f"A checkpoint cannot hold it: {error}") from error
                 stored.append(State(state.tensors, json.loads(json.dumps(state.tree))))
 
     first = Run(plan, data, callbacks=[Halfway()]).finish()
     again = Run(plan, data).finish()
-    promise(
+    check(
         same_weights(first, again) and same_rows(first, again),
         "The same seed does not give the same run: draw from `self.rng(purpose)` or the generator that is handed over, "
         "not from torch's own.",
     )
     looked = Run(plan, data, Observation(anytime=2)).finish()
-    promise(same_weights(first, looked), "A test in the middle of a task changes the run: `predict` keeps something.")
+    check(same_weights(first, looked), "A test in the middle of a task changes the run: `predict` keeps something.")
     resumed = Run(plan, data)
     try:
         load_state_tree(resumed.roots(), stored[0], resumed.external_tensors())
     except StateError as error:
-        raise BrokenPromise(f"A checkpoint cannot be gone on from: {error}") from error
+        raise CheckFailed(f"A checkpoint cannot be gone on from: {error}") from error
     outcome = resumed.finish()
-    promise(
+    check(
         same_weights(first, outcome) and same_rows(first, outcome),
         "A run that goes on from a checkpoint is not the run that was not stopped: keep all state in attributes.",
     )

@@ -18,7 +18,7 @@ class Length(Validator):
     expected = "a number from 0 to 1 (how much of it is left after a batch) or from 2 on (over how many batches)"
 
     def convert(self, value: Any) -> float:
-        """A plain float."""
+        """Return a plain float."""
         number = Float(0).convert(value)
         if 1 < number < 2:
             raise ValueError
@@ -26,7 +26,7 @@ class Length(Validator):
 
 
 def left_after_a_batch(length: float) -> float:
-    """What is left of an average of this length.
+    """Return what is left of an average of this length.
 
     >>> left_after_a_batch(50), left_after_a_batch(0.9)
     (0.98, 0.9)

@@ -29,15 +29,15 @@ class Callbacks:
             raise UsageError(f"callbacks must be a list; {short_repr(given)} was given.")
         self.given = list(given)
         self._told: dict[str, list[Callable[[Any], object]]] = {moment: [] for moment in MOMENTS}
-        for each in given:
-            own = [moment for moment in MOMENTS if callable(getattr(each, moment, None))]
-            if isinstance(each, type) or not (own or callable(each)):
+        for callback in given:
+            moments = [moment for moment in MOMENTS if callable(getattr(callback, moment, None))]
+            if isinstance(callback, type) or not (moments or callable(callback)):
                 legal = "a function of the run, or an object with after_step, after_task or after_run"
-                raise UsageError(f"A callback must be {legal}; {short_repr(each)} was given.")
-            for moment in own:
-                self._told[moment].append(getattr(each, moment))
-            if not own:
-                self._told["after_task"].append(each)
+                raise UsageError(f"A callback must be {legal}; {short_repr(callback)} was given.")
+            for moment in moments:
+                self._told[moment].append(getattr(callback, moment))
+            if not moments:
+                self._told["after_task"].append(callback)
 
     def origins(self) -> dict[str, dict[str, Any]]:
         """What a result says of them, as of other code from outside: a callback may change the run."""
@@ -54,16 +54,16 @@ class Callbacks:
         if not self._told["after_step"]:
             return
         run.stepper.settle(run.method, run.memory)
-        for each in self._told["after_step"]:
-            each(run)
+        for callback in self._told["after_step"]:
+            callback(run)
         run.stepper.begin_task(run.method, run.memory)
 
     def after_task(self, run: object) -> None:
         """A task is over and tested."""
-        for each in self._told["after_task"]:
-            each(run)
+        for callback in self._told["after_task"]:
+            callback(run)
 
     def after_run(self, outcome: object) -> None:
         """A run is over."""
-        for each in self._told["after_run"]:
-            each(outcome)
+        for callback in self._told["after_run"]:
+            callback(outcome)

@@ -22,7 +22,7 @@ more than some thousands in all, and 100 a class even then."""
 
 
 def rows_per_class(classes: int) -> int:
-    """How many rows of each class have their features saved.
+    """Return how many rows of each class have their features saved.
 
     >>> [rows_per_class(classes) for classes in (2, 10, 20, 200)]
     [1000, 1000, 500, 100]
@@ -49,32 +49,32 @@ class Choices:
         kept = torch.full((len(rows["label"]),), -1, dtype=torch.int64)
         kept[chosen.row.cpu()] = chosen.center.cpu()
         label = rows["label"].cpu()
-        self.parts = [each for each in self.parts if not each[1][:1].equal(label[:1])]  # a class that returned
+        self.parts = [part for part in self.parts if not part[1][:1].equal(label[:1])]  # a class that returned
         self.parts.append((rows["index"].cpu(), label, kept, distance.float().cpu()))
 
     def columns(self) -> Rows:
-        """All choices below each other, distances padded with NaN; nothing where nothing was chosen."""
+        """Return all choices below each other, distances padded with NaN; nothing where nothing was chosen."""
         if not self.parts:
             return {}
         index, label, kept, distances = zip(*self.parts, strict=True)
-        most = max(each.shape[1] for each in distances)
-        wide = tuple(torch.nn.functional.pad(each, (0, most - each.shape[1]), value=torch.nan) for each in distances)
+        widest = max(each.shape[1] for each in distances)
+        wide = tuple(torch.nn.functional.pad(each, (0, widest - each.shape[1]), value=torch.nan) for each in distances)
         return {name: torch.cat(each) for name, each in zip(CHOICE, (index, label, kept, wide), strict=True)}
 
 
 def features(probe: MethodView, tasks: Sequence[Task], stored: Rows) -> Rows:
-    """Features by the network as it is: of the first rows of every class, and of the stored rows in their order.
+    """Return features by the network as it is: of the first rows of every class, and of the stored rows in their order.
 
     Of a class that returns, of the first rows each time.
     """
     per_class = rows_per_class(sum(len(task.classes) for task in tasks))
     first = [
-        probe.embed(task.rows["image"][(task.rows["label"] == each).nonzero().flatten()[:per_class]])
+        probe.embed(task.rows["image"][(task.rows["label"] == label).nonzero().flatten()[:per_class]])
         for task in tasks
-        for each in task.classes  # one at a time: large pictures of all classes need not fit into memory at once
+        for label in task.classes  # one at a time: large pictures of all classes need not fit into memory at once
     ]
-    found = [torch.cat(first)] + ([probe.embed(stored["image"])] if len(stored["label"]) else [])
-    return {name: each.flatten(1).float().cpu() for name, each in zip(FEATURES, found, strict=False)}
+    sets = [torch.cat(first)] + ([probe.embed(stored["image"])] if len(stored["label"]) else [])
+    return {name: label.flatten(1).float().cpu() for name, label in zip(FEATURES, sets, strict=False)}
 
 
 @contextmanager
@@ -87,7 +87,7 @@ def preserve_state(method: Method) -> Iterator[None]:
     """
     before = dict(vars(method))
     modes = [(module, module.training) for module in method.net.modules()]
-    drawn = {each: state_of(each) for each in every_generator([*vars(method).values()])}
+    drawn = {rng: state_of(rng) for rng in every_generator([*vars(method).values()])}
     try:
         yield
     finally:
@@ -95,8 +95,8 @@ def preserve_state(method: Method) -> Iterator[None]:
         vars(method).update(before)
         for module, mode in modes:
             module.training = mode
-        for each in every_generator([*vars(method).values()]):
-            if each in drawn:
-                set_state(each, drawn[each])
-            elif isinstance(each, torch.Generator):  # born in the block, inside something that outlives it
-                each.manual_seed(each.initial_seed())
+        for rng in every_generator([*vars(method).values()]):
+            if rng in drawn:
+                set_state(rng, drawn[rng])
+            elif isinstance(rng, torch.Generator):  # born in the block, inside something that outlives it
+                rng.manual_seed(rng.initial_seed())

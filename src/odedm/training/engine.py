@@ -16,7 +16,6 @@ from odedm.core.generators import generators_of
 from odedm.core.rng import generator
 from odedm.core.rows import ColumnSpec, Rows, Task
 from odedm.methods.base import Method
-from odedm.methods.weight_average import follow
 from odedm.nets.base import Net
 from odedm.stream.augment import Transform
 from odedm.training.engine_config import EngineConfig
@@ -106,16 +105,16 @@ class Engine:
             The method's columns of the rows by the first update, before which the network had not seen them.
         """
         method = self.method
-        if method.class_shift is not None:
-            method.class_shift.see(batch["label"])
+        if method.logit_adjustment is not None:
+            method.logit_adjustment.update(batch["label"])
         columns = []
         for _ in range(self.config.tricks.updates):
             seen = {**batch, "input": self.transform.augment(batch["image"], rng=self.view_rng)}
             self.replay.begin_step(seen)
             columns.append(_observe(method, seen, self.replay))
             self.replay.end_step()
-        if method.averaged is not None and method.averaging is not None:
-            follow(method.averaged, method.net, method.averaging)
+        if method.ema is not None:
+            method.ema.update(method.net)
         return columns[0]
 
     def observe(self, batch: Rows, new: int | None = None) -> Rows:
@@ -198,7 +197,7 @@ def _observe(method: Method, batch: Rows, replay: MemoryReplay) -> Rows:
             if column in columns
             else f"{name}.fields declares the column '{column}', which its loss did not return."
         )
-    if method.class_shift is not None and not method.class_shift.asked:
+    if method.logit_adjustment is not None and not method.logit_adjustment.was_used:
         raise UsageError(
             f"{name} takes no stream loss, because its loss does not call self.stream_loss(logits, label). Leave the "
             "stream loss out, or call it there."

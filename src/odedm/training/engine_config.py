@@ -144,7 +144,7 @@ def _check_memory(method: type[Method], title: str, memory: AnyMemory) -> None:
 
 
 def _retrieval(name: str, options: Mapping[str, Any], method: type[Method], title: str, memory: AnyMemory) -> str:
-    """The name of the retrieval: the method's own where it has one and there is a memory to draw from."""
+    """Return the name of the retrieval: the method's own where it has one and there is a memory to draw from."""
     if memory.name != "none" and method.retrieval != "uniform":
         if name not in ("uniform", method.retrieval):
             raise UsageError(

@@ -37,7 +37,7 @@ def evaluate(
     the columns of the test's own task. That is for classes that belong to one task each: where any class of the stream
     belongs to two, there is no Task-IL accuracy.
     """
-    seen = sorted({each for own in labels[: len(tests)] for each in own})
+    seen = sorted({label for task_labels in labels[: len(tests)] for label in task_labels})
     disjoint = not classes_return(labels)
     class_il: list[float] = []
     task_il: list[float] = []

@@ -251,11 +251,11 @@ class Experiment:
         return repr_without_defaults(self, ("memory", "method", "data"))
 
     def with_seed(self, seed: int) -> Experiment:
-        """The same run from another seed."""
+        """Return the same run from another seed."""
         return replace(self, seed=seed)
 
     def plugins(self) -> dict[str, tuple[str, PluginEntry]]:
-        """Which settings name code from outside the package: the name, and what it stands for.
+        """Return which settings name code from outside the package: the name, and what it stands for.
 
         >>> Experiment().plugins()
         {}
@@ -271,7 +271,7 @@ class Experiment:
         return found
 
     def code_hashes(self) -> dict[str, str]:
-        """Which code from outside it names, by setting: another mark is other code.
+        """Return which code from outside it names, by setting: another mark is other code.
 
         >>> Experiment().code_hashes()
         {}
@@ -284,7 +284,7 @@ class Experiment:
 
     @classmethod
     def from_dict(cls, plain: object) -> Experiment:
-        """What `describe` gave, as an experiment again; it may come from a file of anyone's.
+        """Return what `describe` gave, as an experiment again; it may come from a file of anyone's.
 
         >>> plan = Experiment(ODEDM(100, rho=0.25), options={"lr": 0.1})
         >>> Experiment.from_dict(plan.describe()) == plan
@@ -297,7 +297,7 @@ class Experiment:
         return from_dict(lambda **values: cls(memory, **values), "experiment", own, settings_of(cls))
 
     def slug(self) -> str:
-        """A folder name that says what is run, the same for every seed and different for every configuration.
+        """Return a folder name that says what is run, the same for every seed and different for every configuration.
 
         >>> Experiment(ODEDM(100)).slug().rsplit("-", 1)[0]
         'fashion-mini-derpp-odedm-100'
@@ -307,7 +307,7 @@ class Experiment:
 
 
 def content_key(plain: Mapping[str, Any], checksum: object = None, marks: Mapping[str, str] | None = None) -> str:
-    """The content hash of a described experiment on data with this checksum: equal for runs that are the same.
+    """Return the content hash of a described experiment on data with this checksum: equal for runs that are the same.
 
     `marks` say which code from outside it was made by, or is to be (`Experiment.code_hashes`).
 

@@ -58,6 +58,6 @@ def save_model(outcome: Outcome, path: Path, *, overwrite: bool) -> Path:
 
 
 def stored_rows(memory: Memory) -> tuple[Rows, int]:
-    """Every row of a memory with all its columns and its key, and how many rows the memory has seen."""
+    """Return every row of a memory with all its columns and its key, and how many rows the memory has seen."""
     buffer: Any = getattr(memory, "buffer", memory)
     return {**buffer.rows(), "key": buffer.store.key[buffer.ordered_slots()]}, int(buffer.num_seen)

@@ -11,9 +11,9 @@ from torch.nn import functional as F
 
 from odedm.core.rows import Rows, count
 from odedm.methods.base import Method
+from odedm.methods.ema import applied
 from odedm.methods.nearest_mean import means_of_rows, nearest_mean_scores
-from odedm.methods.row_gradients import row_gradients, rows_at_once, weights_of
-from odedm.methods.weight_average import predicting
+from odedm.methods.per_sample_gradients import per_sample_gradients, rows_at_once, weights_of
 from odedm.nets.base import evaluating
 from odedm.stream.augment import Transform
 from odedm.training.evaluation import BATCH, in_chunks
@@ -29,11 +29,11 @@ class MethodView:
     """Gives the memory's rows where classes are predicted by the nearest of their means; else None."""
 
     def embed(self, image: Tensor) -> Tensor:
-        """Features [n, d] of raw images."""
+        """Return features [n, d] of raw images."""
         return in_chunks(lambda part: self.method.embed(self.transform.normalise(part)), image)
 
     def annotate(self, rows: Rows) -> Rows:
-        """The method's declared fields for rows with raw images."""
+        """Return the method's declared fields for rows with raw images."""
         parts, size = [], BATCH.get(rows["image"].device.type, 512)
         with evaluating(self.method.net):
             for start in range(0, max(1, count(rows)), size):
@@ -42,25 +42,25 @@ class MethodView:
         return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
     def features_and_losses(self, rows: Rows) -> tuple[Tensor, Tensor]:
-        """Features [n, d] and cross-entropies [n] of the head on them."""
+        """Return features [n, d] and cross-entropies [n] of the head on them."""
         features = self.embed(rows["image"])
         with evaluating(self.method.net):
             return features, F.cross_entropy(self.method.net.head(features), rows["label"], reduction="none")
 
     def class_weights(self) -> Tensor:
-        """The head's weights [C, d]."""
+        """Return the head's weights [C, d]."""
         return self.method.class_weights().detach()
 
     def training_loss(self) -> Tensor:
-        """The loss of the last update."""
+        """Return the loss of the last update."""
         return self.method.last_loss
 
     def predict(self, image: Tensor) -> Tensor:
-        """Scores [n, C] of raw images."""
+        """Return scores [n, C] of raw images."""
         return in_chunks(self.predictor(), image)
 
     def predictor(self) -> Callable[[Tensor], Tensor]:
-        """What gives scores [n, C] of raw images by the learner and the memory as they are now.
+        """Return what gives scores [n, C] of raw images by the learner and the memory as they are now.
 
         By nearest mean the class means are taken here, once for all that is asked of it. While nothing is stored the
         method predicts; a class without a stored row is never the nearest.
@@ -74,19 +74,19 @@ class MethodView:
         return lambda image: nearest_mean_scores(self._points(image), means, normalised=normalised)
 
     def _scores(self, image: Tensor) -> Tensor:
-        with predicting(self.method):
+        with applied(self.method):
             return self.method.predict(self.transform.normalise(image))
 
     def _points(self, image: Tensor) -> Tensor:
-        with predicting(self.method):
+        with applied(self.method):
             points = self.method.embed(self.transform.normalise(image))
             return points.to(torch.promote_types(points.dtype, torch.float32))
 
     def gradients(self, rows: Rows, *, of: str = "head", then: Callable[[Tensor], Tensor] | None = None) -> Tensor:
-        """Each row's own gradient [n, P] of its cross-entropy, as `ModelView` says."""
+        """Return each row's own gradient [n, P] of its cross-entropy, as `ModelView` says."""
         size, net = rows_at_once(weights_of(self.method.net, of)), self.method.net
         parts = []
         for image, label in zip(rows["image"].split(size), rows["label"].split(size), strict=True):
-            found = row_gradients(net, self.transform.normalise(image), label, of)
+            found = per_sample_gradients(net, self.transform.normalise(image), label, of)
             parts.append(then(found) if then else found)
         return torch.cat(parts)

@@ -157,7 +157,7 @@ class deterministic_numerics(process_numerics):
 
 
 def set_precision(net: Net, precision: str, *, second_order: bool) -> Net:
-    """A net that computes in a precision, its weights laid out as its device likes them.
+    """Return a net that computes in a precision, its weights laid out as its device likes them.
 
     A method that takes the weights as one vector keeps them in their usual order.
     """
@@ -168,7 +168,7 @@ def set_precision(net: Net, precision: str, *, second_order: bool) -> Net:
 
 
 def settle(device: torch.device) -> Callable[[], None]:
-    """What waits for the work that this thread has given to the device; other runs' work is not waited for."""
+    """Return what waits for the work that this thread has given to the device; other runs' work is not waited for."""
     if device.type != "cuda":
         return lambda: None
     return lambda: torch.cuda.current_stream(device).synchronize()

@@ -35,7 +35,7 @@ class Observation:
         check_settings(self)
 
     def due(self, before: int, after: int, rows: int) -> bool:
-        """Whether a batch that took a task from `before` of its `rows` to `after` asks for a test in mid-task.
+        """Return whether a batch that took a task from `before` of its `rows` to `after` asks for a test in mid-task.
 
         >>> [after for after in range(1, 11) if Observation(anytime=3).due(after - 1, after, 10)]
         [4, 7]
@@ -45,15 +45,15 @@ class Observation:
         return after < rows and after * self.anytime // rows > before * self.anytime // rows
 
     def words(self) -> str:
-        """What is looked at on the way, to stand behind a verb.
+        """Return what is looked at on the way, to stand behind a verb.
 
         >>> Observation().words(), Observation(evidence=True, anytime=5).words()
         ('without evidence or any-time accuracy', 'with evidence and 5 tests a task')
         """
-        found = ["evidence"] if self.evidence else []
+        parts = ["evidence"] if self.evidence else []
         if self.anytime:
-            found.append(f"{self.anytime} test{'s' if self.anytime > 1 else ''} a task")
-        return f"with {' and '.join(found)}" if found else "without evidence or any-time accuracy"
+            parts.append(f"{self.anytime} test{'s' if self.anytime > 1 else ''} a task")
+        return f"with {' and '.join(parts)}" if parts else "without evidence or any-time accuracy"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, ready for JSON."""
@@ -61,7 +61,7 @@ class Observation:
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Observation:
-        """The same again, every entry checked; what is missing is not looked at.
+        """Return the same again, every entry checked; what is missing is not looked at.
 
         >>> Observation.from_dict(Observation(anytime=2).to_dict())
         Observation(evidence=False, anytime=2, keep_model=False)

@@ -28,9 +28,9 @@ class Outcomes(Sequence[Outcome]):
 
     def __init__(self, outcomes: Iterable[Outcome]) -> None:
         self._outcomes = tuple(outcomes)
-        strange = [each for each in self._outcomes if not isinstance(each, Outcome)]
-        if strange or not self._outcomes:
-            given = short_repr(strange[0]) if strange else "nothing"
+        others = [entry for entry in self._outcomes if not isinstance(entry, Outcome)]
+        if others or not self._outcomes:
+            given = short_repr(others[0]) if others else "nothing"
             raise UsageError(f"Outcomes holds what odedm.train gives, at least one; {given} was given.")
 
     def __len__(self) -> int:
@@ -45,22 +45,22 @@ class Outcomes(Sequence[Outcome]):
 
     @property
     def results(self) -> list[Result]:
-        """The result of each."""
-        return [each.result for each in self._outcomes]
+        """Return the result of each."""
+        return [outcome.result for outcome in self._outcomes]
 
     @property
     def mean(self) -> dict[str, float]:
-        """The mean of each figure over the seeds: acc_last, acc_mean, task_il_last, forgetting, … seconds."""
+        """Return the mean of each figure over the seeds: acc_last, acc_mean, task_il_last, forgetting, … seconds."""
         return mean_metrics(self.results)[0]
 
     @property
     def error(self) -> dict[str, float]:
-        """The standard error of each mean; empty for a single seed, which has none."""
+        """Return the standard error of each mean; empty for a single seed, which has none."""
         return mean_metrics(self.results)[1]
 
     def table(self) -> list[dict[str, float]]:
         """One row a seed, ready for pandas.DataFrame; `odedm.Results` compares several of these, paired by seed."""
-        return [{"seed": each.experiment["seed"], **metrics_of(each)} for each in self.results]
+        return [{"seed": result.experiment["seed"], **metrics_of(result)} for result in self.results]
 
     def save(self, folder: str | Path, *, overwrite: bool = False, keep_model: bool = True) -> Path:
         """Write each run's folder as `seed-N` below one; `odedm report` and `odedm.Results` read that.
@@ -74,10 +74,10 @@ class Outcomes(Sequence[Outcome]):
             The folder.
         """
         place = as_path(folder)
-        own = {place / f"seed-{each.result.experiment['seed']}": each for each in self._outcomes}
-        for target in own:  # all or none
+        folders = {place / f"seed-{each.result.experiment['seed']}": each for each in self._outcomes}
+        for target in folders:  # all or none
             check_free(target, overwrite=overwrite)
-        for target, outcome in own.items():
+        for target, outcome in folders.items():
             outcome.save(target, overwrite=overwrite, keep_model=keep_model)
         return place
 

@@ -25,7 +25,7 @@ class OwnViews(Transform):
     view: Callable[..., Any] = lambda image: image
 
     def to(self, device: torch.device) -> OwnViews:
-        """The same with its constants on the device."""
+        """Return the same with its constants on the device."""
         return replace(self, shift=self.shift.to(device), scale=self.scale.to(device))
 
     def _view(self, image: Tensor, rng: torch.Generator) -> Tensor:
@@ -36,23 +36,24 @@ class OwnViews(Transform):
         return view
 
 
-def views_of(name: str, own: Transform) -> Transform:
-    """The transform of a data set with the training views of this name."""
+def views_of(name: str, transform: Transform) -> Transform:
+    """Return the transform of a data set with the training views of this name."""
     if name == "data":
-        return own
+        return transform
     if name == "none":
-        return replace(own, pad=0, flip=False)
-    return OwnViews(own.shift, own.scale, own.pad, own.flip, name, TRANSFORMS[name].load())
+        return replace(transform, pad=0, flip=False)
+    return OwnViews(transform.shift, transform.scale, transform.pad, transform.flip, name, TRANSFORMS[name].load())
 
 
 def _takes_two(function: Callable[..., Any]) -> bool:
-    """Whether a function needs two arguments, or has a second one for a generator."""
+    """Return whether a function needs two arguments, or has a second one for a generator."""
     try:
         known = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
         return False
     if isinstance(function, nn.Module):
         known = list(inspect.signature(function.forward).parameters.values())
-    plain = [each for each in known if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
-    needed = [each for each in plain if each.default is each.empty]
-    return len(needed) == 2 or (len(plain) > 1 and plain[1].name in ("rng", "generator"))
+    by_place = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    positional = [parameter for parameter in known if parameter.kind in by_place]
+    needed = [parameter for parameter in positional if parameter.default is parameter.empty]
+    return len(needed) == 2 or (len(positional) > 1 and positional[1].name in ("rng", "generator"))

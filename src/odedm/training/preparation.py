@@ -36,7 +36,7 @@ class Prepared:
 
 
 def prepare(plan: Experiment, data: Dataset | None = None, *, remote: bool = False) -> Prepared:
-    """The experiment with every default filled in and the impossible refused, and its data.
+    """Return the experiment with every default filled in and the impossible refused, and its data.
 
     `remote` prepares for another machine: a device is then taken at its word, for this machine may not have it.
     """
@@ -97,7 +97,7 @@ def prepare(plan: Experiment, data: Dataset | None = None, *, remote: bool = Fal
 
 
 def stream_settings(plan: Experiment) -> dict[str, Any]:
-    """What of an experiment makes its stream: keywords of `split`."""
+    """Return what of an experiment makes its stream: keywords of `split`."""
     return {name: getattr(plan, name) for name in STREAM_SETTINGS}
 
 

@@ -21,7 +21,7 @@ REDRAWN, PRINTED = 0.1, 10.0
 
 
 def wanted(progress: bool | None) -> bool:
-    """Whether a line is to be shown: as it was said, or where nothing was, if the error stream is a terminal.
+    """Return whether a line is to be shown: as it was said, or where nothing was, if the error stream is a terminal.
 
     >>> wanted(True), wanted(False)
     (True, False)
@@ -73,7 +73,7 @@ class ProgressLine:
         self._bar.stop()
 
     def watch(self, run: Run, number: int) -> Watch:
-        """What the run with this number, from 0 on, calls after every batch."""
+        """Return what the run with this number, from 0 on, calls after every batch."""
 
         def told(task: int, done: int, total: int) -> None:
             now = self._now()
@@ -92,7 +92,7 @@ class ProgressLine:
         return told
 
     def words(self, run: Any, number: int, task: int) -> str:
-        """Where a run stands; its accuracy is that of the last task that is over."""
+        """Return where a run stands; its accuracy is that of the last task that is over."""
         several = f" ({number + 1} of {self.runs})" if self.runs > 1 else ""
         tested = run.progress.class_il[-1:]
         accuracy = f", ACC {average_accuracy(tested)[0]:.1f} %" if tested else ""

@@ -83,7 +83,7 @@ class MemoryReplay:
         self._batch = None
 
     def graph_key(self) -> tuple[int, ...]:
-        """The host's numbers that this replay's draws, and the memory's own work, depend on."""
+        """Return the host's numbers that this replay's draws, and the memory's own work, depend on."""
         # another retrieval may look at all rows, so that every number of them counts
         sizes = self.memory.graph_key(self._most if type(self._retrieval) is Uniform else EVERY)
         weighed = self._by_share and self._has_auxiliary and self.memory.size(MemoryPart.LONG) > 0
@@ -91,7 +91,7 @@ class MemoryReplay:
 
     @property
     def gamma(self) -> float:
-        """What the auxiliary term weighs now."""
+        """Return what the auxiliary term weighs now."""
         if not self._by_share:
             return self._gamma
         return self._gamma * self.memory.size(MemoryPart.LONG) / max(1, self.memory.size())
@@ -139,24 +139,24 @@ class MemoryReplay:
         return turned(*(torch.cat([part[name] for part in parts]) for name in ("input", "label")))
 
     def training_view(self, image: Tensor, rng: torch.Generator) -> Tensor:
-        """Inputs of a fresh view of replayed rows, as the run has them."""
+        """Return inputs of a fresh view of replayed rows, as the run has them."""
         view = self.transform.strong_augment if self._views in STRONG_VIEWS else self.transform.augment
         return view(image, rng)
 
     def rows(self) -> Rows:
-        """Every stored row, raw."""
+        """Return every stored row, raw."""
         return self.memory.rows()
 
     def normalize(self, image: Tensor) -> Tensor:
-        """Inputs of raw images as they are."""
+        """Return inputs of raw images as they are."""
         return self.transform.normalise(image)
 
     def augment(self, image: Tensor) -> Tensor:
-        """Inputs of a fresh training view."""
+        """Return inputs of a fresh training view."""
         return self.transform.augment(image, self.generator("weak views"))
 
     def strong_augment(self, image: Tensor) -> Tensor:
-        """Inputs of a fresh view under the strong augmentation."""
+        """Return inputs of a fresh view under the strong augmentation."""
         return self.transform.strong_augment(image, self.generator("strong views"))
 
     @property
@@ -186,7 +186,7 @@ class PartOfMemory:
         return self._replay.memory.sample(n, part=self._part, rng=self.rng)
 
     def view(self, rows: Rows) -> Rows:
-        """The rows with a fresh training view as `input`."""
+        """Return the rows with a fresh training view as `input`."""
         views = self._replay.generator(f"{self._purpose}: view")
         return {**rows, "input": self._replay.training_view(rows["image"], views)}
 
@@ -214,7 +214,7 @@ def resolve_replay_mode(memory: SomeMemory, method: type[Method]) -> SomeMemory:
 
 
 def reading_of(memory: AnyMemory) -> dict[str, Any]:
-    """How draws read a memory whose reading is known, as keywords of `MemoryReplay`.
+    """Return how draws read a memory whose reading is known, as keywords of `MemoryReplay`.
 
     >>> from odedm.methods.agem import AGEM
     >>> reading_of(resolve_replay_mode(ODEDM(200, gamma=0.5), AGEM))

@@ -31,7 +31,7 @@ class StoredRows(Protocol):
     """This draw's own generator, on the rows' device: for whatever a retrieval leaves to chance."""
 
     def __len__(self) -> int:
-        """How many rows there are: a host number."""
+        """Return how many rows there are: a host number."""
         ...
 
     def draw(self, n: int) -> Rows:
@@ -39,7 +39,7 @@ class StoredRows(Protocol):
         ...
 
     def view(self, rows: Rows) -> Rows:
-        """The rows with a fresh training view as `input`."""
+        """Return the rows with a fresh training view as `input`."""
         ...
 
 
@@ -56,7 +56,7 @@ class Retrieval(ABC):
 
     @abstractmethod
     def __call__(self, n: int, stored: StoredRows, batch: Rows, method: Method) -> Rows:
-        """The rows of one draw.
+        """Return the rows of one draw.
 
         Args:
             n: how many are wanted; fewer where fewer are stored.
@@ -75,7 +75,7 @@ class Uniform(Retrieval):
     """Any rows, each equally likely."""
 
     def __call__(self, n: int, stored: StoredRows, batch: Rows, method: Method) -> Rows:  # noqa: ARG002
-        """A uniform draw."""
+        """Return a uniform draw."""
         return stored.view(stored.draw(n))
 
 
@@ -85,7 +85,7 @@ class Balanced(Retrieval):
     """As many rows of each class as of any other, while it has so many; which of a class, chance decides."""
 
     def __call__(self, n: int, stored: StoredRows, batch: Rows, method: Method) -> Rows:  # noqa: ARG002
-        """A draw of n rows in which two classes differ by one row, or one of them is used up."""
+        """Return a draw of n rows in which two classes differ by one row, or one of them is used up."""
         rows = stored.draw(len(stored))
         return stored.view(take(rows, class_balanced(rows["label"], n, stored.rng)))
 
@@ -110,7 +110,7 @@ class MIR(Retrieval):
         Int(1).validate("candidates of mir", self.candidates)
 
     def __call__(self, n: int, stored: StoredRows, batch: Rows, method: Method) -> Rows:
-        """The n most interfered of the candidates, in the views by which they were judged."""
+        """Return the n most interfered of the candidates, in the views by which they were judged."""
         rows = stored.view(stored.draw(max(n, self.candidates)))
         if len(rows["label"]) <= n:
             return rows
@@ -118,7 +118,7 @@ class MIR(Retrieval):
 
 
 def interference(method: Method, batch: Rows, rows: Rows) -> Tensor:
-    """How much a virtual step on the batch would raise the cross-entropy [m] of other rows.
+    """Return how much a virtual step on the batch would raise the cross-entropy [m] of other rows.
 
     Both have `input` and `label`. It is computed in the weights' own precision: differences of losses are small.
     """
@@ -137,7 +137,7 @@ def interference(method: Method, batch: Rows, rows: Rows) -> Tensor:
 
 
 def build_retrieval(name: str, options: Mapping[str, Any]) -> Retrieval:
-    """A retrieval by its name with its options, which may be text; a sentence where it has none such.
+    """Return a retrieval by its name with its options, which may be text; a sentence where it has none such.
 
     >>> build_retrieval("mir", {"candidates": "20"})
     MIR(candidates=20)
@@ -145,19 +145,19 @@ def build_retrieval(name: str, options: Mapping[str, Any]) -> Retrieval:
     Traceback (most recent call last):
     odedm.UsageError: The retrieval 'uniform' has no option 'candidates'; it has none.
     """
-    found: Retrieval = RETRIEVALS[name].load()(**read_retrieval_options(name, options))
-    return found
+    retrieval: Retrieval = RETRIEVALS[name].load()(**read_retrieval_options(name, options))
+    return retrieval
 
 
 def read_retrieval_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """All options of a retrieval, the given ones in their own types.
+    """Return all options of a retrieval, the given ones in their own types.
 
     >>> read_retrieval_options("mir", {})
     {'candidates': 50}
     """
     kind, what = RETRIEVALS[name].load(), f"The retrieval '{name}'"
     values = {**options_of(kind), **read_options(what, kind, options)}
-    missing = [each for each, value in values.items() if value is Parameter.empty]
+    missing = [option for option, value in values.items() if value is Parameter.empty]
     if missing:
         raise UsageError(
             f"{what} needs its option '{missing[0]}'. Give it among the retrieval's options (--set retrieval."

@@ -91,7 +91,7 @@ class Outcome:
         return save_run(place, self.result, self.memory.rows(), self.evidence, model, overwrite=overwrite)
 
     def labels(self) -> list[Any]:
-        """The labels as the data set was given them, by the number of their class: in order of arrival."""
+        """Return the labels as the data set was given them, by the number of their class: in order of arrival."""
         return self.data.labels_of(self.result.classes)
 
     def predict(self, x: Any) -> np.ndarray[Any, Any]:
@@ -99,11 +99,11 @@ class Outcome:
         return np.asarray(np.array(self.labels())[self._numbers(x)])
 
     def predict_names(self, x: Any) -> list[str]:
-        """The class name of each raw row of x."""
+        """Return the class name of each raw row of x."""
         return [self.result.classes[number] for number in self._numbers(x)]
 
     def _numbers(self, x: Any) -> np.ndarray[Any, Any]:
-        """The class number, in order of arrival, of each row, computed as the run's own test does."""
+        """Return the class number, in order of arrival, of each row, computed as the run's own test does."""
         plan = self.result.experiment
         rows = self.data.schema.read_inputs(x).to(self.probe.transform.shift.device)
         with deterministic_numerics(plan["threads"], plan["precision"]):
@@ -180,7 +180,7 @@ class Run:
 
     @property
     def method(self) -> Method:
-        """The method that learns."""
+        """Return the method that learns."""
         return self.engine.method
 
     @property
@@ -225,17 +225,17 @@ class Run:
 
     def _resume(self, checkpointer: Checkpointer) -> None:
         self.guard.last = lambda: checkpointer.last
-        found = checkpointer.resume()
-        if found is not None:
-            check_restored(self.method, found.folder, averages=self.experiment.weight_average is not None)
+        checkpoint = checkpointer.resume()
+        if checkpoint is not None:
+            check_restored(self.method, checkpoint.folder, averages=self.experiment.weight_average is not None)
             self.guard.resumed(self.progress.step)
             self.stepper.captured = self.progress.captured
-            self.progress.notes.extend(found.changes)
+            self.progress.notes.extend(checkpoint.changes)
 
     def _learn(self, task: Task, watch: Watch, checkpointer: Checkpointer | None) -> None:
         """The task's batches, from where the run stands."""
         progress, epochs = self.progress, self.experiment.epochs
-        total = epochs * sum(len(each) for each in self.stream.tasks)
+        total = epochs * sum(len(other) for other in self.stream.tasks)
         if progress.batches is None:
             self.engine.begin_task(task)
             mixes = "mixing" in self.method.requires and self.memory.size() > 0
@@ -278,7 +278,7 @@ class Run:
         if not self.observation.anytime:
             return
         progress, epochs = self.progress, self.experiment.epochs
-        done = progress.rows - epochs * sum(len(each) for each in self.stream.tasks[: task.index])
+        done = progress.rows - epochs * sum(len(other) for other in self.stream.tasks[: task.index])
         if self.observation.due(done - new, done, epochs * len(task)):
             with self.timer("observe"), preserve_state(self.method):
                 self.guard.settle(progress.step, task.index)
@@ -306,13 +306,13 @@ class Run:
         progress.begin(task.index + 1)
 
     def _step(self, batch: Rows, new: int) -> Rows:
-        """The updates on a batch and what the memory keeps of it: all that a recording holds."""
+        """Return the updates on a batch and what the memory keeps of it: all that a recording holds."""
         rows = self.engine.observe(batch, new)
         self.guard.note()
         return rows
 
     def _annotated(self, task: Task) -> Task:
-        """The task with the fields that its rows had when they arrived, where the memory is to keep those."""
+        """Return the task with the fields that its rows had when they arrived, where the memory is to keep those."""
         if not self.experiment.memory.keeps_stream_fields:
             return task
         arrived = self.progress.arrived

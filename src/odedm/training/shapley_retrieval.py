@@ -35,7 +35,7 @@ class ShapleyRetrieval(Retrieval):
         Int(0).validate("per_class of aser", self.per_class)
 
     def __call__(self, n: int, stored: StoredRows, batch: Rows, method: Method) -> Rows:
-        """The n best candidates, in the views by which they were judged."""
+        """Return the n best candidates, in the views by which they were judged."""
         rows, most = stored.draw(len(stored)), looked_at(self.per_class, method.net.classes)
         candidates = min(len(stored), max(n, min(most, len(stored) // 2)))
         if candidates <= n:
@@ -44,9 +44,9 @@ class ShapleyRetrieval(Retrieval):
         others = torch.ones_like(rows["label"]).index_fill_(0, chosen, 0).argsort(descending=True, stable=True)
         others = others[: len(stored) - candidates]
         judge = others[class_balanced(rows["label"][others], most, stored.rng)]
-        found, judges = (stored.view(take(rows, part)) for part in (chosen, judge))
-        points = method.embed(torch.cat([found["input"], judges["input"], batch["input"]])).flatten(1).double()
-        own, theirs, streams = points.split([len(chosen), len(judge), len(batch["label"])])
-        helps = knn_shapley(theirs, judges["label"], own, found["label"], self.k).mean(0)
-        hinders = knn_shapley(streams, batch["label"], own, found["label"], self.k).mean(0)
-        return take(found, (helps - hinders).topk(n).indices)
+        candidate_rows, judges = (stored.view(take(rows, part)) for part in (chosen, judge))
+        points = method.embed(torch.cat([candidate_rows["input"], judges["input"], batch["input"]])).flatten(1).double()
+        of_candidates, of_judges, of_batch = points.split([len(chosen), len(judge), len(batch["label"])])
+        helps = knn_shapley(of_judges, judges["label"], of_candidates, candidate_rows["label"], self.k).mean(0)
+        hinders = knn_shapley(of_batch, batch["label"], of_candidates, candidate_rows["label"], self.k).mean(0)
+        return take(candidate_rows, (helps - hinders).topk(n).indices)

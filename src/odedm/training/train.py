@@ -15,7 +15,7 @@ from odedm.core.options import with_keyword
 from odedm.core.validators import Float, Int, NamedValues, refused
 from odedm.data.opening import load_dataset
 from odedm.memory.settings import ODEDM
-from odedm.methods.option_hint import check_no_option
+from odedm.methods.hyperparameters import check_no_option
 from odedm.selection.flat_settings import FLAT
 from odedm.stream.dataset import Dataset
 from odedm.training.experiment import MOST_SEEDS, Experiment
@@ -89,7 +89,7 @@ def train(
     """
     if not isinstance(data, str | Dataset):
         raise UsageError(f"data must be a name or a Dataset (see odedm.from_arrays); {type(data).__name__} was given.")
-    known = [each.name for each in KEYWORDS]
+    known = [parameter.name for parameter in KEYWORDS]
     for name, value in settings.items():
         if name in settings_of(ODEDM) and name not in known:
             inner = "selection=odedm.Prototypes(…)" if name in FLAT else f"{name}={short_repr(value)}"
@@ -104,26 +104,26 @@ def train(
     chosen, shows = _seeds(seeds, settings), wanted(progress)
     given = load_dataset(data) if isinstance(data, str) else data
     plan, observation = Experiment(data=given.name, **settings), Observation(evidence, anytime)
-    found: list[Outcome] = []
+    outcomes: list[Outcome] = []
     told = TrainingLog(loggers)
     with told, ProgressLine(len(chosen or [0]), hidden=not shows) as line:
         for number, seed in enumerate([plan.seed] if chosen is None else chosen):
             try:
                 with enough_memory():
                     run = Run(plan.with_seed(seed), given, observation, callbacks)
-                    found.append(told.finish(run, line.watch(run, number)))
+                    outcomes.append(told.finish(run, line.watch(run, number)))
             except BaseException as error:
-                if found:
+                if outcomes:
                     error.add_note(
-                        f"This was seed {seed}, after {len(found)} of {len(chosen or ())} were finished. To keep those "
-                        "whatever follows, give a callback with after_run(outcome)."
+                        f"This was seed {seed}, after {len(outcomes)} of {len(chosen or ())} were finished. To keep "
+                        "those whatever follows, give a callback with after_run(outcome)."
                     )
                 raise
-    return found[0] if chosen is None else Outcomes(found)
+    return outcomes[0] if chosen is None else Outcomes(outcomes)
 
 
 def _seeds(given: Any, settings: Mapping[str, Any]) -> list[int] | None:
-    """The seeds that were asked for; None where one outcome is wanted and no list.
+    """Return the seeds that were asked for; None where one outcome is wanted and no list.
 
     >>> _seeds(3, {"seed": 5}), _seeds([4, 0], {}), _seeds(None, {})
     ([5, 6, 7], [4, 0], None)
@@ -135,16 +135,16 @@ def _seeds(given: Any, settings: Mapping[str, Any]) -> list[int] | None:
         return list(range(first, first + Int(1, MOST_SEEDS).validate("seeds", given)))
     if "seed" in settings:
         raise UsageError("seed and a list of seeds were both given; leave out one of them.")
-    found = [Int().validate("Each of seeds", each) for each in islice(given, MOST_SEEDS + 1)]
-    if not 0 < len(set(found)) == len(found) <= MOST_SEEDS:
-        raise refused("seeds", f"a number, or a list of at most {MOST_SEEDS} different seeds", found)
-    return found
+    seeds = [Int().validate("Each of seeds", each) for each in islice(given, MOST_SEEDS + 1)]
+    if not 0 < len(set(seeds)) == len(seeds) <= MOST_SEEDS:
+        raise refused("seeds", f"a number, or a list of at most {MOST_SEEDS} different seeds", seeds)
+    return seeds
 
 
 def _keywords() -> inspect.Signature:
     """`train` as it is called: an experiment's settings are its keywords."""
     own = inspect.signature(train, eval_str=False)
-    plain = [each for name, each in own.parameters.items() if name != "settings"]
+    plain = [parameter for name, parameter in own.parameters.items() if name != "settings"]
     return own.replace(parameters=[*plain, *KEYWORDS])
 
 

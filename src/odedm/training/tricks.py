@@ -17,9 +17,9 @@ from odedm.core.option_names import option_text
 from odedm.core.registry import STRONG_VIEWS
 from odedm.memory.settings import ODEDM, OF_TERM, AnyMemory
 from odedm.methods.base import Method
-from odedm.methods.class_shift import SHIFTS
+from odedm.methods.ema import EMA
+from odedm.methods.logit_adjustment import SHIFTS
 from odedm.methods.rotation_task import TURNED, RotationTask
-from odedm.methods.weight_average import begin_average, unlike_its_net
 from odedm.stream.augment import policy_fits
 from odedm.stream.class_schedule import Labels
 from odedm.stream.dataset import Dataset
@@ -75,7 +75,7 @@ def check_tricks(
 
 
 def average_decay(plan: Experiment, labels: Labels, data: Dataset) -> float | None:
-    """How much of an average of the weights is left after a batch.
+    """Return how much of an average of the weights is left after a batch.
 
     "auto" stands for half a task's in the mean, and an average over some batches is no longer: over a whole task it no
     longer knows the newest classes (docs/how-to/ingredients.md).
@@ -98,12 +98,12 @@ def by_nearest_mean(predict: object, method: type[Method]) -> bool:
 def apply_tricks(asked: Tricks, method: Method) -> None:
     """Give a newly built method the parts that are asked for."""
     if asked.stream_loss in SHIFTS:
-        method.class_shift = SHIFTS[asked.stream_loss](method.net.classes, method.last_loss.device)
+        method.logit_adjustment = SHIFTS[asked.stream_loss](method.net.classes, method.last_loss.device)
     if asked.views in TURNED:
         method.rotation_task = RotationTask(method.net, by_class=TURNED[asked.views])
         method.optimizer = method.new_optimizer()
     if asked.weight_average is not None:
-        begin_average(method, asked.weight_average)
+        method.ema = EMA(method.net, asked.weight_average)
 
 
 def check_restored(method: Method, checkpoint: Path, *, averages: bool) -> None:
@@ -113,8 +113,8 @@ def check_restored(method: Method, checkpoint: Path, *, averages: bool) -> None:
 
     What a method keeps of its own may have any size, so the state itself is put back without a look at that.
     """
-    why = unlike_its_net(method)
-    if averages != (method.averaged is not None and method.averaging is not None):
+    why = "" if method.ema is None else method.ema.difference(method.net)
+    if averages != (method.ema is not None):
         why = "it is missing" if averages else "the run keeps none"
     if why:
         raise UsageError(
@@ -126,7 +126,7 @@ def check_restored(method: Method, checkpoint: Path, *, averages: bool) -> None:
 def _reasons(
     asked: Tricks, method: type[Method], memory: AnyMemory, options: Mapping[str, Any]
 ) -> Iterator[tuple[str, str]]:
-    """What is asked for and cannot be: the trick's name in words, and the reason."""
+    """Yield what is asked for and cannot be: the trick's name in words, and the reason."""
     reasons = method.unsupported_with(options)
     if asked.stream_loss is not None and (why := reasons.get("stream_loss", "")):
         yield f"stream loss '{asked.stream_loss}'", why
