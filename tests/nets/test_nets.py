@@ -394,7 +394,7 @@ def spoil(kind):
     if kind == "channels":
         return vit((3, 8, 8)).state_dict(), r"patches.weight is \[12, 48\] but \[12, 16\] here"
     if kind == "scalar":
-        return good | {"patches.weight": torch.tensor(1.0)}, r"patches.weight is \[1\] but"
+        return good | {"patches.weight": torch.tensor(1.0)}, r"patches.weight is \[\] but"
     if kind == "nan":
         good["norm.bias"][3] = torch.nan
         return good, "NaN, infinite values or such beyond torch.float32 in norm.bias"

@@ -48,10 +48,10 @@ class Net(nn.Module, ABC):
 
     @abstractmethod
     def backbone(self, x: Tensor) -> Tensor:
-        """φ(x) [n, d] of inputs [n, ...]."""
+        """Return φ(x) [n, d] of inputs [n, ...]."""
 
     def features(self, x: Tensor) -> Tensor:
-        """Penultimate features φ(x) [n, d] of inputs [n, ...], computed as `compute` says."""
+        """Return penultimate features φ(x) [n, d] of inputs [n, ...], computed as `compute` says."""
         if torch.is_grad_enabled():
             vars(self)["gradient_rows"] = self.gradient_rows + x.shape[0]  # past torch's slow way to set an attribute
         if self.compute is None:
@@ -61,12 +61,12 @@ class Net(nn.Module, ABC):
             return self.backbone(x).to(x.dtype)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits [n, C] of inputs [n, ...]."""
+        """Return logits [n, C] of inputs [n, ...]."""
         logits: Tensor = self.head(self.features(x))
         return logits
 
     def forward_batches(self, *inputs: Tensor) -> list[Tensor]:
-        """Logits of each batch of inputs: the same mathematics as a call for each in turn, BatchNorm's included.
+        """Return the logits of each batch of inputs, as a call for each in turn would, BatchNorm's statistics included.
 
         Where launches cost more than arithmetic it is one pass over all rows, in which BatchNorm treats every batch by
         itself: a third of the launches for three batches.
@@ -81,12 +81,12 @@ class Net(nn.Module, ABC):
         return list(logits.split(sizes))
 
     def head_weight(self) -> Tensor:
-        """What each class looks for in the features: the weights [C, d] of the head's linear layer."""
+        """Return what each class looks for in the features: the weights [C, d] of the head's linear layer."""
         return next(module.weight for module in self.head.modules() if isinstance(module, nn.Linear))
 
 
 def joins(x: Tensor) -> bool:
-    """Whether batches like x [n, ...] are worth one pass: on a processor three calls cost what one does."""
+    """Return whether batches like x [n, ...] are worth one pass: on a processor three calls cost what one does."""
     return x.is_cuda
 
 
@@ -94,7 +94,7 @@ def joins(x: Tensor) -> bool:
 def as_function(
     net: nn.Module, x: Tensor, *, double_backward: bool = False, starts: Tensor | None = None
 ) -> Iterator[None]:
-    """Inside the block a pass of inputs [n, ...] changes nothing in the net, as it should be for a function of weights.
+    """Let a pass of inputs [n, ...] change nothing in the net inside the block, as in a function of weights.
 
     Args:
         net: the network.
@@ -118,7 +118,7 @@ def as_function(
 
 
 def can_fill_up(net: nn.Module, x: Tensor) -> bool:
-    """Whether a batch like x [n, ...] may be filled up with rows that change nothing: no layer mixes them in."""
+    """Return whether a batch like x [n, ...] may be filled up with rows that change nothing: no layer mixes them in."""
     if not (net.training and joins(x) and every_norm_groups(net)):
         return False
     norms = any(isinstance(module, GroupedBatchNorm) for module in net.modules())
@@ -127,7 +127,7 @@ def can_fill_up(net: nn.Module, x: Tensor) -> bool:
 
 
 class evaluating:
-    """A block in evaluation mode without gradients."""
+    """Put a net into evaluation mode, without gradients, inside the block."""
 
     # a class, and past torch's slow ways to walk through modules and to set attributes: together they take longer than
     # small nets, and a learner enters it for each prediction
@@ -228,7 +228,7 @@ def _has_no_trained_weight(module: nn.Module) -> bool:
 
 @contextmanager
 def computed_in(net: nn.Module, dtype: torch.dtype | None) -> Iterator[None]:
-    """The backbone multiplies in a type inside the block (None: the weights' own), whatever `compute` says."""
+    """Let the backbone multiply in a type inside the block (None: the weights' own), whatever `compute` says."""
     if getattr(net, "compute", None) is dtype:
         yield
         return
@@ -242,12 +242,12 @@ def computed_in(net: nn.Module, dtype: torch.dtype | None) -> Iterator[None]:
 
 
 def full_precision(net: nn.Module) -> AbstractContextManager[None]:
-    """The backbone in the weights' own type inside the block, whatever `compute` says."""
+    """Let the backbone multiply in the weights' own type inside the block, whatever `compute` says."""
     return computed_in(net, None)
 
 
 def channels(shape: tuple[int, ...], net: str) -> int:
-    """How many channels images of this shape have, or the sentence that the net is not for vectors."""
+    """Return how many channels images of this shape have; refuse vectors."""
     if len(shape) != 3:
         raise UsageError(
             f"The net '{net}' is for images; these rows are vectors of shape {shape}. Use the net 'mlp' (--net mlp)."

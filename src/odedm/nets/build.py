@@ -32,7 +32,7 @@ _one_at_a_time = threading.Lock()
 
 
 def pick(name: str, shape: tuple[int, ...]) -> str:
-    """The net that `auto` stands for: by the input's shape.
+    """Return the name of the net that `auto` stands for, by the input's shape.
 
     >>> [pick("auto", shape) for shape in ((16,), (1, 28, 28), (3, 32, 32), (3, 64, 64), (3, 224, 224))]
     ['mlp', 'plain-cnn', 'resnet18', 'resnet18', 'vit']
@@ -48,7 +48,7 @@ def pick(name: str, shape: tuple[int, ...]) -> str:
 
 
 def options(name: str) -> dict[str, Any]:
-    """A net's own keywords and their defaults.
+    """Return a net's options and their defaults.
 
     >>> options("resnet18")
     {'width': 64}
@@ -58,7 +58,7 @@ def options(name: str) -> dict[str, Any]:
 
 
 def configure(name: str, shape: tuple[int, ...], classes: int, given: Mapping[str, Any]) -> dict[str, Any]:
-    """All options of a net, the given ones in their declared type; refused where they, or the input, do not fit it.
+    """Return all options of a net, the given ones in their declared type; refuse what does not fit it or the input.
 
     Nothing is computed or allocated for it: the net is built on the device "meta".
 
@@ -93,7 +93,7 @@ _cached_on_meta = lru_cache(maxsize=64)(_on_meta)
 def build(
     name: str, shape: tuple[int, ...], classes: int, *, seed: int, options: Mapping[str, Any] | None = None
 ) -> Net:
-    """A freshly initialised net; the seed alone decides its weights, whatever was drawn before.
+    """Make a freshly initialised net; the seed alone decides its weights, whatever was drawn before.
 
     Options are taken as `configure` gives them.
     """
@@ -105,7 +105,7 @@ def build(
 
 @contextmanager
 def initialising(seed: int) -> Iterator[None]:
-    """A block in which layers draw their weights by this seed alone; the caller's generator is as before after it."""
+    """Let layers draw their weights by this seed alone inside the block; the caller's generator stays as it was."""
     with _one_at_a_time, torch.random.fork_rng(devices=[]):
         # not torch.manual_seed, which would seed every GPU of the caller as well
         torch.default_generator.manual_seed(derive_seed(seed, "init"))

@@ -40,7 +40,7 @@ class GroupedBatchNorm(nn.modules.batchnorm._BatchNorm):
         self.counters = {}  # the kernel's, by number of groups and stream; no part of the network's state
 
     def forward(self, input: Tensor, residual: Tensor | None = None, *, relu: bool = False) -> Tensor:
-        """Values [n, c, ...], normalised; then `residual` is added and the ReLU taken, where asked for."""
+        """Return values [n, c, ...], normalised; then `residual` is added and the ReLU taken, where asked for."""
         if self.groups and self._has_kernel(input):
             return self._kernel(input, residual, relu)
         if self._has_kernel(input) and self._can_evaluate(input):
@@ -68,7 +68,7 @@ class GroupedBatchNorm(nn.modules.batchnorm._BatchNorm):
         return x.dim() == 4 and x.dtype != torch.float64 and has_kernels(module, x.device)
 
     def _can_evaluate(self, x: Tensor) -> bool:
-        """Whether it evaluates without gradients of any kind: those of torch.func and forward mode want torch's own."""
+        """Return whether it evaluates without gradients: those of torch.func and forward mode want torch's own."""
         plain = not (self.training or torch.is_grad_enabled() or torch._C._functorch.is_functorch_wrapped_tensor(x))
         whole = self.affine and self.running_mean is not None and self.running_var is not None
         return plain and whole and forward_ad._current_level < 0
@@ -109,7 +109,7 @@ class GroupedBatchNorm(nn.modules.batchnorm._BatchNorm):
         return kept
 
     def _check_input_dim(self, input: Tensor) -> None:
-        """Any number of dimensions will do."""
+        """Accept any number of dimensions."""
 
 
 @stored("net/batch-norm")
@@ -119,7 +119,7 @@ class Norm2d(GroupedBatchNorm, nn.BatchNorm2d):
 
 @contextmanager
 def grouped(net: nn.Module, sizes: tuple[int, ...]) -> Iterator[None]:
-    """Inside the block every BatchNorm of the net treats rows as batches of the given sizes."""
+    """Let every BatchNorm of the net treat rows as batches of the given sizes, inside the block."""
     norms = [module for module in net.modules() if isinstance(module, GroupedBatchNorm)]
     try:
         for norm in norms:
@@ -137,7 +137,7 @@ def grouped(net: nn.Module, sizes: tuple[int, ...]) -> Iterator[None]:
 def frozen_batch_stats(
     net: nn.Module, sizes: tuple[int, ...] = (), *, double_backward: bool = False, starts: Tensor | None = None
 ) -> Iterator[None]:
-    """Inside the block no BatchNorm of this package moves its running statistics, and none counts a batch.
+    """Keep every BatchNorm of this package from moving its running statistics and from counting, inside the block.
 
     Args:
         net: whose layers.
@@ -159,7 +159,7 @@ def frozen_batch_stats(
 
 
 def every_norm_groups(net: nn.Module) -> bool:
-    """Whether no layer would mix the batches: foreign or unusual BatchNorms would, and dropout draws other masks."""
+    """Return whether no layer would mix the batches; foreign BatchNorms would, and dropout draws other masks."""
     for module in net.modules():
         if isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0:
             return False

@@ -36,7 +36,7 @@ class ResNet18(Net):
         self.head = nn.Linear(before, classes)
 
     def backbone(self, x: Tensor) -> Tensor:
-        """The last stage averaged over places [n, 8 · width], all entries ≥ 0."""
+        """Return the last stage averaged over places [n, 8 · width], all entries ≥ 0."""
         maps: Tensor = self.blocks(self.norm(self.stem(x), relu=True))
         return maps.mean((2, 3))
 
@@ -64,7 +64,7 @@ class BasicBlock(nn.Module):
             self.around = nn.Sequential(nn.Conv2d(before, after, 1, stride, bias=False), Norm2d(after))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps [n, after, h / stride, w / stride]."""
+        """Return maps [n, after, h / stride, w / stride]."""
         y: Tensor = self.norm1(self.conv1(x), relu=True)
         z: Tensor = self.norm2(self.conv2(y), self.around(x), relu=True)
         return z

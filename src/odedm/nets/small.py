@@ -32,7 +32,7 @@ class MLP(Net):
         self.head = nn.Linear(width, classes)
 
     def backbone(self, x: Tensor) -> Tensor:
-        """Second hidden layer [n, width]."""
+        """Return the second hidden layer [n, width]."""
         hidden: Tensor = self.hidden(x)
         return hidden
 
@@ -56,7 +56,7 @@ class SmallCNN(Net):
         self.head = nn.Linear(4 * width, classes)
 
     def backbone(self, x: Tensor) -> Tensor:
-        """The last convolution averaged over places [n, 4 · width]."""
+        """Return the last convolution averaged over places [n, 4 · width]."""
         x = self.norm1(self.conv1(x), relu=True)
         x = self.norm2(self.conv2(x), relu=True)
         x = self.norm3(self.conv3(x), relu=True)
@@ -83,7 +83,7 @@ class PlainCNN(Net):
         self.head = nn.Linear(hidden, classes)
 
     def backbone(self, x: Tensor) -> Tensor:
-        """The hidden layer [n, hidden]."""
+        """Return the hidden layer [n, hidden]."""
         x = self.norm1(self.conv1(x), relu=True)
         x = self.norm2(self.conv2(x), relu=True)
         hidden: Tensor = self.hidden(x.flatten(1))
@@ -91,5 +91,5 @@ class PlainCNN(Net):
 
 
 def conv(before: int, after: int, stride: int = 1) -> nn.Conv2d:
-    """A 3×3 convolution that keeps the size at stride 1; no bias, for a BatchNorm follows."""
+    """Make a 3×3 convolution that keeps the size at stride 1; no bias, for a BatchNorm follows."""
     return nn.Conv2d(before, after, 3, stride, padding=1, bias=False)

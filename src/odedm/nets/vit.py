@@ -75,7 +75,7 @@ class ViT(Net):
             read_weights(self, weights, renamed=PUBLISHED, flattened=("patches.weight",))
 
     def backbone(self, x: Tensor) -> Tensor:
-        """The class token after the last block [n, width]."""
+        """Return the class token after the last block [n, width]."""
         token: Tensor = self.patches(tokens(x, self.patch))
         token = torch.cat([self.class_token.expand(len(x), -1, -1), token], 1) + self.positions
         last: Tensor = self.norm(self.blocks(token)[:, 0])
@@ -94,7 +94,7 @@ class Block(nn.Module):
         self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Tokens [n, t, width] of tokens [n, t, width]."""
+        """Return tokens [n, t, width] of tokens [n, t, width]."""
         y = self.norm1(x)
         # asking for the attention itself keeps torch from its fused kernels, which have no second derivative and no
         # batching rule, and cost as much at this length: meta-learning and gradients of single rows need both
@@ -104,7 +104,7 @@ class Block(nn.Module):
 
 
 def tokens(x: Tensor, patch: int) -> Tensor:
-    """Images [n, c, h, w] cut into squares, row by row: [n, squares, c · patch²], zeros where the last ones reach out.
+    """Cut images [n, c, h, w] into squares, row by row: [n, squares, c · patch²], zeros where the last ones reach out.
 
     >>> tokens(torch.arange(8.0).view(1, 1, 2, 4), 2)
     tensor([[[0., 1., 4., 5.],

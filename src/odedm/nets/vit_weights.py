@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import logging
-import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
-from torch import nn
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
 
 from odedm.core.errors import UsageError
 
 log = logging.getLogger(__name__)
+FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 
 def read_weights(
@@ -26,87 +27,82 @@ def read_weights(
     for the head: where that is missing or for another number of classes, the net keeps its fresh one. A net on the
     device "meta" is only checked.
     """
-    if Path(path).exists() and not (Path(path).is_file() or Path(path).is_dir()):  # a pipe would keep one waiting
-        raise UsageError(f"Cannot read weights from '{path}': it is no regular file. Give a safetensors file.")
-    try:
-        with safe_open(Path(path), framework="pt", device="cpu") as file:
-            published = list(file.keys())
-            names = {own_name(name, renamed): name for name in published}
-            if len(names) < len(published):
-                twice = [name for name in published if name not in names.values()]
-                raise UsageError(f"The file '{path}' has two tensors for the same weights, one of them {_some(twice)}.")
-            shapes = {own: tuple(file.get_slice(name).get_shape()) for own, name in names.items()}
-            for own in shapes.keys() & set(flattened):
-                shapes[own] = (*shapes[own][:1], math.prod(shapes[own][1:]))
-            fitting = _fitting(net, shapes, path)
-            for own, value in net.state_dict().items():
-                if own in fitting and not value.is_meta:
-                    given = _numbers(file.get_tensor(names[own]), value.dtype, names[own], path)
-                    value.copy_(given.view(value.shape))
-    except (OSError, SafetensorError) as error:
-        raise UsageError(
-            f"Cannot read weights from '{path}': {_reason(error, path)}. Give a safetensors file."
-        ) from error
+    weights: dict[str, Tensor] = {}
+    for published, tensor in _load(Path(path)).items():
+        name = own_name(published, renamed)
+        if name in weights:
+            raise UsageError(f"The file '{path}' has two tensors for the same weights, one of them {published}.")
+        weights[name] = tensor.flatten(1) if name in flattened and tensor.dim() > 1 else tensor
+    state = net.state_dict()
+    for name in _fitting(state, weights, path):
+        if not state[name].is_meta:
+            state[name].copy_(_numbers(weights[name], state[name].dtype, name, path))
 
 
 def own_name(name: str, renamed: Iterable[tuple[str, str]]) -> str:
-    """What a name in the file is called in the net.
+    """Return what a name in the file is called in the net.
 
     >>> own_name("blocks.0.attn.proj.bias", [(".attn.proj.", ".attention.out_proj.")])
     'blocks.0.attention.out_proj.bias'
     """
-    for published, here in renamed:
-        name = name.replace(published, here)
+    for published, own in renamed:
+        name = name.replace(published, own)
     return name
 
 
-def _fitting(net: nn.Module, shapes: dict[str, tuple[int, ...]], path: str) -> set[str]:
-    """The names whose values are to be copied."""
-    wanted = {name: tuple(value.shape) for name, value in net.state_dict().items()}
-    head = {name for name in wanted if name.startswith("head.")}
-    missing = [name for name in wanted if name not in shapes and name not in head]
-    foreign = [name for name in shapes if name not in wanted]
-    for what, names in (("lacks", missing), ("has, beyond what this net has,", foreign)):
+def _load(path: Path) -> dict[str, Tensor]:
+    reason = "it is a folder" if path.is_dir() else "" if path.exists() else "there is no such file"
+    if path.exists() and not (path.is_file() or path.is_dir()):  # a pipe would keep one waiting
+        reason = "it is no regular file"
+    try:
+        if not reason:
+            return load_file(path)
+    except (OSError, SafetensorError) as error:
+        reason = getattr(error, "strerror", None) or str(error).strip().rstrip(".")
+    raise UsageError(f"Cannot read weights from '{path}': {reason}. Give a safetensors file.")
+
+
+def _fitting(state: Mapping[str, Tensor], weights: Mapping[str, Tensor], path: str) -> list[str]:
+    """Return the names whose values are to be copied: all, or all but the head's."""
+    body = [name for name in state if not name.startswith("head.")]
+    head = [name for name in state if name.startswith("head.")]
+    missing = [name for name in body if name not in weights]
+    unknown = [name for name in weights if name not in state]
+    for what, names in (("lacks", missing), ("has, beyond what this net has,", unknown)):
         if names:
             raise UsageError(
-                f"The weights in '{path}' are not for this net: the file {what} {_some(names)}. "
+                f"The weights in '{path}' are not for this net: the file {what} {_first(names)}. "
                 "Set the net's options (e.g. depth) as they were when the file was written, or take another file."
             )
-    unlike = [name for name in wanted if name not in head and shapes[name] != wanted[name]]
+    unlike = [name for name in body if weights[name].shape != state[name].shape]
     if unlike:
-        which = ", ".join(f"{name} is {list(shapes[name])} but {list(wanted[name])} here" for name in unlike[:3])
-        more = f" and {len(unlike) - 3} more" if len(unlike) > 3 else ""
+        shapes = [f"{name} is {list(weights[name].shape)} but {list(state[name].shape)} here" for name in unlike]
         raise UsageError(
-            f"The weights in '{path}' have other shapes than this net: {which}{more}. Positions follow from the "
+            f"The weights in '{path}' have other shapes than this net: {_first(shapes)}. Positions follow from the "
             "image's size and the patch, the rest from width and channels: set them as they were for the file."
         )
-    if any(shapes.get(name) != wanted[name] for name in head):
-        log.info("'%s' has no head for %s: it starts fresh.", path, wanted["head.weight"])
-        return wanted.keys() - head
-    return set(wanted)
+    if any(name not in weights or weights[name].shape != state[name].shape for name in head):
+        log.info("'%s' has no head for %s: it starts fresh.", path, tuple(state["head.weight"].shape))
+        return body
+    return body + head
 
 
-def _numbers(value: torch.Tensor, dtype: torch.dtype, name: str, path: str) -> torch.Tensor:
-    known = value.dtype in (torch.float64, torch.float32, torch.float16, torch.bfloat16)
-    number = value.to(dtype) if known else value
-    if not known or not bool(number.isfinite().all()):
-        what = f"NaN, infinite values or such beyond {dtype}" if known else f"{value.dtype} in place of weights"
-        raise UsageError(f"The file '{path}' has {what} in {name}; take another file.")
-    return number
+def _numbers(tensor: Tensor, dtype: torch.dtype, name: str, path: str) -> Tensor:
+    """Return a tensor in the net's precision; refuse what is no finite number in it."""
+    if tensor.dtype not in FLOATS:
+        raise UsageError(f"The file '{path}' has {tensor.dtype} in place of weights in {name}; take another file.")
+    numbers = tensor.to(dtype)
+    if not bool(numbers.isfinite().all()):
+        raise UsageError(
+            f"The file '{path}' has NaN, infinite values or such beyond {dtype} in {name}; take another file."
+        )
+    return numbers
 
 
-def _some(names: list[str]) -> str:
-    """The first of many names.
+def _first(words: list[str]) -> str:
+    """Return the first of many words.
 
-    >>> _some(["a", "b", "c", "d", "e"])
+    >>> _first(["a", "b", "c", "d", "e"])
     'a, b, c and 2 more'
     """
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-
-
-def _reason(error: Exception, path: str) -> str:
-    if not Path(path).exists():
-        return "there is no such file"
-    if Path(path).is_dir():
-        return "it is a folder"
-    return getattr(error, "strerror", None) or str(error).strip().rstrip(".")
+    return ", ".join(words[:3]) + (f" and {len(words) - 3} more" if len(words) > 3 else "")
