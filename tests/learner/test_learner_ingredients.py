@@ -122,7 +122,7 @@ def test_a_run_with_ingredients_goes_on_as_a_learner_with_them(tmp_path):
     own = {"updates": 2, "stream_loss": "asymmetric", "weight_average": 0.9}
     outcome = odedm.train(data=data, memory=odedm.Reservoir(40), method="er", predict="nearest-mean", **own)
     kept = odedm.load(outcome.save(tmp_path / "model"))
-    learner = kept.learner()
+    learner = odedm.Learner.from_model(kept)
     assert learner.get_params().items() >= {**own, "predict_by": "nearest-mean"}.items()
     assert np.array_equal(learner.predict(data.test_image), kept.predict(data.test_image))
     before, after = outcome.method, learner._fitted.engine.method
@@ -131,7 +131,7 @@ def test_a_run_with_ingredients_goes_on_as_a_learner_with_them(tmp_path):
     learner.partial_fit(data.image[:32], data.label[:32].numpy())
     turned = odedm.train(data="fashion-mini", memory=odedm.Reservoir(40), method="er", limit=20, views="turned-classes")
     with pytest.raises(UsageError, match="a learner's classes join on the way"):
-        odedm.load(turned.save(tmp_path / "turned")).learner()
+        odedm.Learner.from_model(odedm.load(turned.save(tmp_path / "turned")))
 
 
 WRONG = {

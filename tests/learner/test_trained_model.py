@@ -84,7 +84,7 @@ def test_it_goes_on_as_a_learner(method, memory, tmp_path):
     outcome = learned(method=method, memory=memory)
     model = odedm.load(outcome.save(tmp_path / "model.safetensors"))
     before = model._score_rows(X)[0]
-    learner = model.learner(patience=30)
+    learner = odedm.Learner.from_model(model, patience=30)
     assert np.array_equal(learner.predict_proba(X), model.predict_proba(X))
     held = learner._fitted.engine.memory.buffer
     assert all(held.rows()[name].equal(model.memory[name]) for name in held.rows())
@@ -110,7 +110,7 @@ def test_it_goes_on_as_a_learner(method, memory, tmp_path):
 )
 def test_what_a_method_trains_beside_its_network_goes_on_too(settings, trained, tmp_path):
     outcome = learned(**settings)
-    learner = odedm.load(outcome.save(tmp_path / "model.safetensors")).learner()
+    learner = odedm.Learner.from_model(odedm.load(outcome.save(tmp_path / "model.safetensors")))
     before, now = trained(outcome.method), trained(learner._fitted.engine.method)
     assert before.keys() == now.keys()
     assert all(before[name].equal(now[name]) for name in before)
@@ -133,13 +133,13 @@ def test_what_cannot_go_on_says_so(settings, sentence, tmp_path):
     model = odedm.load(learned(**settings).save(tmp_path / "model.safetensors"))
     assert len(model.predict(X)) == len(X)
     with pytest.raises(UsageError, match=sentence):
-        model.learner()
+        odedm.Learner.from_model(model)
 
 
 @pytest.mark.parametrize("settings", [{"optimizer": "adamw"}, {"retrieval": "mir"}])
 def test_a_model_goes_on_with_its_optimizer_and_its_retrieval(settings, tmp_path):
     model = odedm.load(learned(**settings).save(tmp_path / "model.safetensors"))
-    learner = model.learner()
+    learner = odedm.Learner.from_model(model)
     assert learner.get_params().items() >= settings.items()
     assert np.array_equal(learner.predict(X), model.predict(X))
     learner.partial_fit(X[:40], learner.predict(X[:40]))
@@ -182,7 +182,7 @@ def test_code_from_outside_is_given_or_registered_and_never_imported(tmp_path):
     empty = nn.Sequential(nn.Flatten(), nn.Linear(108, 5), nn.ReLU(), nn.Linear(5, 4))
     model = odedm.load(path, net=empty)
     assert model._score_rows(X_TENSOR)[0].equal(outcome.probe.predict(X_TENSOR))
-    assert np.array_equal(model.learner().predict(X), model.predict(X))
+    assert np.array_equal(odedm.Learner.from_model(model).predict(X), model.predict(X))
     with pytest.raises(UsageError, match="weights"):
         odedm.load(path, net=nn.Sequential(nn.Flatten(), nn.Linear(108, 6), nn.ReLU(), nn.Linear(6, 4)))
     odedm.register("nets", "tiny", Tiny)

@@ -92,6 +92,16 @@ class Fitted:
             is_due &= self.rows - self.last_seen >= rested
         return np.flatnonzero(is_due).tolist()
 
+    def is_full_round(self, before: int, every: int | None) -> bool:
+        """Return whether all classes are due after every so many rows, and now; `before` rows had come earlier."""
+        return every is not None and self.rows // every > before // every
+
+    def due(self, before: int, every: int | None, patience: int | None) -> list[int]:
+        """Return the classes that are due by the number of rows."""
+        if self.is_full_round(before, every):
+            return self.fresh()
+        return self.fresh(rested=patience) if patience else []
+
     def note(self, what: str, numbers: list[int], *, always: bool = False) -> None:
         """Keep an event, where it is of any class."""
         if numbers or always:
@@ -183,11 +193,11 @@ class FittedLearner(Estimator, Classifier):
 
     def _score_rows(self, x: Any) -> tuple[Tensor, LabelEncoder]:
         known = self._fitted
-        rows = known.schema.read_inputs(x) if known is not None else None
+        rows = known.schema.read_inputs(x, copy=False) if known is not None else None
         with self._numerics(known, gradients=False), self._turns.locked():
             fitted = self._ready()
             if rows is None or fitted is not known:  # another thread has begun anew
-                rows = fitted.schema.read_inputs(x)
+                rows = fitted.schema.read_inputs(x, copy=False)
             if fitted.engine.config.device.type != "cpu":
                 rows = rows.to(fitted.engine.config.device)
             scores = in_chunks(fitted.engine.predictor(), rows)

@@ -8,6 +8,8 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from odedm.core.array_inputs import LABEL_KINDS, Array, as_labels, check_same_length
 from odedm.core.errors import UsageError, short_repr
@@ -19,6 +21,8 @@ def read_labels(y: Any, rows: int) -> tuple[str, list[Any]]:
     >>> read_labels(np.array(["cat", "dog"]), 2)
     ('text', ['cat', 'dog'])
     """
+    if type(y) is Tensor and y.dtype is torch.int64 and y.shape == (rows,) and rows:  # nothing in it to look for
+        return LABEL_KINDS["i"], y.tolist()
     labels = as_labels(y)
     check_same_length(rows, len(labels))
     return LABEL_KINDS[labels.dtype.kind] if rows else "", labels.tolist()

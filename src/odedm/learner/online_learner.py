@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -18,10 +18,14 @@ from odedm.core.validators import Int
 from odedm.learner import learner_state, restore
 from odedm.learner.config import MOST_THREADS, LearnerConfig
 from odedm.learner.fitted import Changing, Fitted, FittedLearner
+from odedm.learner.from_model import continued
 from odedm.learner.growth import check_growth
 from odedm.learner.label_encoder import LabelEncoder, read_labels
 from odedm.learner.online_engine import OnlineEngine
 from odedm.learner.turns import Turns
+
+if TYPE_CHECKING:
+    from odedm.learner.trained_model import TrainedModel
 
 SOON = 10
 """After so many times `patience` rows without one class that rested, a learner says so."""
@@ -156,7 +160,10 @@ class Learner(FittedLearner):
     def _teach(self, fitted: Fitted | None, x: Any, y: Any, classes: Iterable[Any] | None = None) -> None:
         """Let rows be learned on top of what there is, or from the start."""
         self._check_pace()
-        schema, rows = RowSchema.of_inputs(x) if fitted is None else (fitted.schema, fitted.schema.read_inputs(x))
+        if fitted is None:
+            schema, rows = RowSchema.of_inputs(x)
+        else:  # no copy: the memory makes its own of what it keeps, and the network gets views
+            schema, rows = fitted.schema, fitted.schema.read_inputs(x, copy=False)
         kind, values = read_labels(y, len(rows))
         announced = [] if classes is None else _announced(classes, kind)
         if fitted is None:
@@ -193,23 +200,13 @@ class Learner(FittedLearner):
             fitted.check_loss()
             if crowded:
                 fitted.note_crowded(crowded)
-            asks_trigger = self.trigger is not None and not self._is_full_round(fitted, before)
+            asks_trigger = self.trigger is not None and not fitted.is_full_round(before, self.every)
             if not asks_trigger:
-                self._consolidate_due(fitted, self._due(fitted, before), before)
+                self._consolidate_due(fitted, fitted.due(before, self.every, self.patience), before)
         if asks_trigger:  # it is told of this update, and may ask the learner by other threads
-            due = self._triggered(fitted) or self._due(fitted, before)
+            due = self._triggered(fitted) or fitted.due(before, self.every, self.patience)
             with self._turns.locked(), Changing(self):
                 self._consolidate_due(fitted, due, before)
-
-    def _is_full_round(self, fitted: Fitted, before: int) -> bool:
-        """Return whether all classes are due after every so many rows, and now."""
-        return self.every is not None and fitted.rows // self.every > before // self.every
-
-    def _due(self, fitted: Fitted, before: int) -> list[int]:
-        """Return the classes that are due by the number of rows."""
-        if self._is_full_round(fitted, before):
-            return fitted.fresh()
-        return fitted.fresh(rested=self.patience) if self.patience else []
 
     def _triggered(self, fitted: Fitted) -> list[int]:
         """Return the classes for which the trigger says that they are due."""
@@ -270,7 +267,7 @@ class Learner(FittedLearner):
             path: where to; a file that is there is replaced, and folders on the way are made.
 
         Returns:
-            The path.
+            The path, as given.
         """
         with self._turns.locked():
             self._ready()
@@ -297,6 +294,23 @@ class Learner(FittedLearner):
         learner = cls(**restore.parameters(state, given))
         learner._fitted = restore.restored(learner, state)
         return learner
+
+    @classmethod
+    def from_model(
+        cls, model: TrainedModel, *, patience: int | None = 500, every: int | None = None, trigger: Any = None
+    ) -> Learner:
+        """Return a learner that goes on with a run's model: rows come by `partial_fit`, without borders.
+
+        Carried on are the weights, the memory's rows with their keys, all that the method keeps, labels and scaling;
+        optimizer, retrieval and tricks are the run's. Momentum and the memory's draws begin anew, so this is no
+        resumed run (`odedm resume` is). With rho the long-term share is shared by all classes as they come. Methods and
+        memories that need borders, views that know all classes and a transform of one's own are refused.
+
+        Args:
+            model: what `odedm.load` gave; it stays as it is.
+            patience, every, trigger: when classes are consolidated, as for a learner from scratch.
+        """
+        return continued(cls, model._saved, {"patience": patience, "every": every, "trigger": trigger})
 
     def __getstate__(self) -> dict[str, Any]:
         with self._turns.locked():

@@ -47,7 +47,7 @@ COLUMNS = ("image", "label", "index", "prototype", "order", "key")
 
 
 @dataclass(frozen=True)
-class KeptModel:
+class SavedModel:
     """A file's content, checked and built."""
 
     result: Result
@@ -79,7 +79,7 @@ def find_model(path: Path) -> Path:
     return path / MODEL_FILE
 
 
-def read_model(path: Path, *, net: Any, method: Any, device: Any, threads: int | None) -> KeptModel:
+def read_model(path: Path, *, net: Any, method: Any, device: Any, threads: int | None) -> SavedModel:
     """The model in a file of anyone's, or a sentence on what is wrong with it."""
     head, tensors = read_archive(path, MODEL_SCHEMA, "model", "outcome.save or --keep-model")
     where = resolve_device(Device("device", DEVICES).validate("device", device))
@@ -96,7 +96,7 @@ def read_model(path: Path, *, net: Any, method: Any, device: Any, threads: int |
 
 def _built(
     head: dict[str, Any], tensors: dict[str, Tensor], given: tuple[Any, Any], device: torch.device, threads: int | None
-) -> KeptModel:
+) -> SavedModel:
     result = Result.from_dict(head["result"], "the model's result")
     plan, classes = result.experiment, len(result.classes)
     schema = stored_schema([head["shape"], head["dtype"], None])
@@ -124,7 +124,7 @@ def _built(
         _try(probe, schema, classes, device)
     seen = head["seen"]
     require(type(seen) is int and 0 <= seen < 1 << 53, "it does not say how many rows it has seen")
-    return KeptModel(result, schema, labels, probe, rows, seen, net, net_options, device, threads, precision)
+    return SavedModel(result, schema, labels, probe, rows, seen, net, net_options, device, threads, precision)
 
 
 def _on(device: torch.device, rows: Mapping[str, Tensor]) -> dict[str, Tensor]:
