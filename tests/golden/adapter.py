@@ -56,7 +56,7 @@ class Words:
         """
         (job,) = self.inner("execute.planning:plan_jobs")([experiment], lambda _: folder).jobs
         try:
-            return self.inner("execute.run_job:train_job")(job, data=data, stop=stop)
+            return self.inner("execute.run_job:run_job")(job, data=data, stop=stop)
         except self.inner("checkpoint.stop:Stopped"):
             return None
 
