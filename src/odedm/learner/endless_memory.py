@@ -94,14 +94,14 @@ def learner_buffer(
     device: torch.device,
     rngs: Generators,
 ) -> DualBuffer:
-    """The dual memory of a learner: what does not fit is left out, and a row that becomes a prototype moves.
+    """The dual memory of a learner: what does not fit is left out.
 
     A class's prototypes are chosen among its old ones and its candidates, or, where it has none, its short-term rows.
     The method's columns of what is chosen are taken anew unless they are to be the stream's.
     """
     fields = (image, *(ColumnSpec(name, dtype=torch.int64) for name in RAW[1:]), *method_columns)
     columns = [each.name for each in fields] if settings.keeps_stream_fields else RAW
-    return build_dual(settings, policy, fields, device, rngs, columns=columns, moves=True)
+    return build_dual(settings, policy, fields, device, rngs, columns=columns, from_short_term=True)
 
 
 def open_candidates(dual: DualBuffer, classes: Iterable[int]) -> list[int]:
