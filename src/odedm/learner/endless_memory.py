@@ -94,7 +94,7 @@ def learner_buffer(
     device: torch.device,
     rngs: Generators,
 ) -> DualBuffer:
-    """The dual memory of a learner: what does not fit is left out.
+    """The dual memory of a learner: what does not fit is left out, and a row that becomes a prototype moves.
 
     A class's prototypes are chosen among its old ones and its candidates, or, where it has none, its short-term rows.
     The method's columns of what is chosen are taken anew unless they are to be the stream's.

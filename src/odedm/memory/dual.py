@@ -29,7 +29,7 @@ class DualBuffer:
     narrows them down, k-means finds centres in the network's features, and the nearest rows by `distance` stay (F_k
     rows a class, by `quota`). They are pinned in the place of old ones, and the short-term part gives up as many rows,
     those of the smallest priorities: it stays a uniform sample of the whole stream, so a row that became a prototype
-    may be there, too.
+    may be there, too, unless prototypes are chosen `from_short_term`.
 
     `buffer` has all of λ that the pool does not reserve. Without a pool a run's prototypes are chosen among all rows of
     the finished task, and without a selector nothing is ever pinned: the short-term buffer alone, by the same code.
@@ -45,8 +45,9 @@ class DualBuffer:
             anew from the network.
         all_or_nothing: pin nothing if any class is refused or missing. Else what fits is pinned, and candidates of
             other classes give way to prototypes.
-        from_short_term: choose among the short-term rows of classes that have no candidates. All rows have an `index`
-            then, their place in the stream, by which none is chosen twice.
+        from_short_term: choose among the short-term rows of classes that have no candidates, and take rows that become
+            prototypes out of the short-term part, for else each would cost two rows of λ. All rows have an `index` then,
+            their place in the stream, by which none is chosen twice.
         in_place: never make a new store, for a recorded step goes on with the one that is there.
     """
 
@@ -161,7 +162,7 @@ class DualBuffer:
             if annotate:
                 chosen = [part | annotate(part) for part in chosen]
         self.forget_candidates(closing)
-        self._forget_prototypes(classes, quota)
+        self._forget_prototypes(classes, quota, chosen)
         for part in chosen:
             if count(part):
                 self.buffer.pin(part)
@@ -172,15 +173,19 @@ class DualBuffer:
         select = replace(self.selector, k=k)
         return select(rows, classes, view, rng=self.rng, timer=self.timer, on_selection=self.on_selection)
 
-    def _forget_prototypes(self, classes: Sequence[int], quota: dict[int, int]) -> None:
-        """Unpin what is chosen anew or beyond its quota."""
+    def _forget_prototypes(self, classes: Sequence[int], quota: dict[int, int], chosen: Sequence[Rows]) -> None:
+        """Unpin what is chosen anew or beyond its quota; forget what was chosen from the short-term part."""
         store = self.buffer.store
-        label = store.columns["label"]
+        label, pinned = store.columns["label"], store.key > 1
         gone = is_among(label, classes)
         for k in {*quota.values()}:
             alike = [other for other, most in quota.items() if most == k]
             gone |= is_among(label, alike) & (store.columns["prototype"] >= k)
-        self.buffer.forget(gone & (store.key > 1), in_place=self.in_place)
+        gone &= pinned
+        if self.from_short_term:
+            index = torch.cat([part["index"] for part in chosen])
+            gone |= (store.key >= 0) & ~pinned & torch.isin(store.columns["index"], index)
+        self.buffer.forget(gone, in_place=self.in_place)
 
     def release(self, classes: Sequence[int]) -> int:
         """Forget the prototypes of some classes; return how many rows that were."""
