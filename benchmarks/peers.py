@@ -5,10 +5,10 @@
 Rows arrive in batches, and each step learns one batch and as many replayed rows: `mlp` with a network 784-256-256-10
 and batches of 10 rows, `cnn` with two convolutions on 28×28 pixels and batches of 32. All keep 500 rows and compute on
 one thread. Five of ten classes come first and fill the memory, untimed; then ODEDM consolidates, untimed; the steps on
-the other five are timed. Contestants take turns, `--repeats` times; what counts is processor time, the median over
-stretches of 20 steps, and of the turns the least. Then the prediction of one row is timed, beside the
-network's own forward. Peers that are not installed are left out (`pip install capymoa avalanche-lib`). `--table` prints
-the tables of a finished file.
+the other five are timed. Contestants take turns of 20 steps; what counts is processor time, and the median over turns
+of its ratio to the loop by hand in the same turn, for the machine has other work, too. Then the prediction of one row
+is timed in the same way, beside the network's own forward. Peers that are not installed are left out
+(`pip install capymoa avalanche-lib`). `--table` prints the tables of a finished file.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -75,30 +75,67 @@ def cnn() -> nn.Module:
 CASES = {"mlp": Case((784,), 10, mlp), "cnn": Case((1, 28, 28), 32, cnn)}
 
 
-@dataclass
-class Timed:
-    """Processor seconds of a step, and what predicts a row afterwards."""
-
-    seconds: float
-    predict: Callable[[Tensor], Any]
+Predict = Callable[[Tensor], Any]
+Contest = Callable[[Case, Batches, Batches, "Turns"], Predict]
 
 
-def timed(step: Callable[[Tensor, Tensor], Any], batches: Batches) -> float:
-    """Return the processor seconds of one step."""
-    stamps = [time.process_time()]
+class Turns(threading.Thread):
+    """A contestant in a thread of its own, of which one at a time runs: 20 timed steps, then it waits for its turn."""
+
+    def __init__(self, contest: Contest, case: Case, warm: Batches, batches: Batches) -> None:
+        super().__init__(daemon=True)
+        self._contest = partial(contest, case, warm, batches, self)
+        self._go, self._rest = threading.Semaphore(0), threading.Semaphore(0)
+        self._steps, self._begun = 0, 0.0
+        self.seconds: list[float] = []
+        """Processor seconds of a step, by turn."""
+        self.predict: Predict | None = None
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        """Wait for the first turn, then do it all."""
+        self._go.acquire()
+        try:
+            self.predict = self._contest()
+        except BaseException as error:  # shown by the main thread
+            self.error = error
+        self._rest.release()
+
+    def take(self) -> None:
+        """Let it run until its turn is over."""
+        self._go.release()
+        self._rest.acquire()
+        if self.error is not None:
+            raise self.error
+
+    def ready(self) -> None:
+        """All that is not timed is done."""
+        self._pass_on()
+
+    def step(self) -> None:
+        """A timed step is over."""
+        self._steps += 1
+        if self._steps % STRETCH == 0:
+            self.seconds.append((time.process_time() - self._begun) / STRETCH)
+            self._pass_on()
+
+    def _pass_on(self) -> None:
+        self._rest.release()
+        self._go.acquire()
+        self._begun = time.process_time()
+
+
+def loop(step: Callable[[Tensor, Tensor], Any], warm: Batches, batches: Batches, turns: Turns) -> None:
+    """Make the untimed steps and the timed ones."""
+    for x, y in warm:
+        step(x, y)
+    turns.ready()
     for x, y in batches:
         step(x, y)
-        stamps.append(time.process_time())
-    return of_one(stamps)
+        turns.step()
 
 
-def of_one(stamps: list[float]) -> float:
-    """Return the seconds between two stamps, as the median over stretches of them: the machine has other work, too."""
-    marks = stamps[:: min(STRETCH, len(stamps) - 1)]
-    return statistics.median(after - before for before, after in pairwise(marks)) / min(STRETCH, len(stamps) - 1)
-
-
-def by_hand(case: Case, warm: Batches, batches: Batches) -> Timed:
+def by_hand(case: Case, warm: Batches, batches: Batches, turns: Turns) -> Predict:
     """Experience replay as one writes it: a reservoir in two tensors, filled row by row."""
     net = case.net()
     optimizer = torch.optim.SGD(net.parameters(), lr=RATE)
@@ -121,42 +158,60 @@ def by_hand(case: Case, warm: Batches, batches: Batches) -> Timed:
                 memory_x[slot], memory_y[slot] = x[row], y[row]
             seen += 1
 
-    def predict(x: Tensor) -> Tensor:
-        net.eval()
-        with torch.no_grad():
-            return net(x).argmax(1)
-
-    timed(step, warm)
-    return Timed(timed(step, batches), predict)
+    loop(step, warm, batches, turns)
+    return partial(predicted, net)
 
 
-def learner(memory: Any, scaling: Any, case: Case, warm: Batches, batches: Batches) -> Timed:
+def predicted(net: nn.Module, x: Tensor) -> Tensor:
+    """Return the labels of rows."""
+    net.eval()
+    with torch.no_grad():
+        return net(x).argmax(1)
+
+
+def learner(memory: Any, scaling: Any, case: Case, warm: Batches, batches: Batches, turns: Turns) -> Predict:
     """`odedm.Learner`, a call for each batch."""
     model = Learner("er", memory=memory, net=case.net(), lr=RATE, scaling=scaling, batch=case.batch, patience=None)
     model.partial_fit(*warm[0], classes=range(CLASSES))
-    timed(model.partial_fit, warm[1:])
+    for x, y in warm[1:]:
+        model.partial_fit(x, y)
     model.consolidate()
-    return Timed(timed(model.partial_fit, batches), model.predict)
+    loop(model.partial_fit, [], batches, turns)
+    return model.predict
 
 
-def train(memory: Any, case: Case, warm: Batches, batches: Batches) -> Timed:
+class Watch:
+    """Counts the steps of a loop that is another's: the first task is untimed, and the border behind it."""
+
+    def __init__(self, turns: Turns) -> None:
+        self._turns, self._steps = turns, 0
+
+    def count(self) -> None:
+        """A step is over."""
+        self._steps += 1
+        if self._steps == WARM + 1:
+            self._turns.ready()
+        elif self._steps > WARM + 1:
+            self._turns.step()
+
+
+def train(memory: Any, case: Case, warm: Batches, batches: Batches, turns: Turns) -> Predict:
     """`odedm.train` on two tasks, of which the second is timed."""
     x, y = (torch.cat(column) for column in zip(*warm, *batches, strict=True))
     test = tuple(torch.cat([part[i] for part in (*warm[:2], *batches[:2])]) for i in (0, 1))
     data = odedm.from_arrays(x, y, tasks=2, test=test)
-    stamps: list[float] = []
+    watch = Watch(turns)
 
-    class Watch:
+    class Counting:
         def after_step(self, _run: Any) -> None:
-            stamps.append(time.process_time())
+            watch.count()
 
     settings = {"method": "er", "memory": memory, "net": case.net(), "batch": case.batch, "options": {"lr": RATE}}
-    outcome = odedm.train(data, **settings, callbacks=[Watch()], progress=False)
-    stamps = stamps[WARM:]
-    return Timed(of_one(stamps), outcome.predict)
+    predict: Predict = odedm.train(data, **settings, callbacks=[Counting()], progress=False).predict
+    return predict
 
 
-def capymoa(case: Case, warm: Batches, batches: Batches) -> Timed:
+def capymoa(case: Case, warm: Batches, batches: Batches, turns: Turns) -> Predict:
     """CapyMOA's `ExperienceReplay` around `Finetune`; it takes vectors, so the net folds them."""
     from capymoa.classifier import Finetune
     from capymoa.ocl.strategy import ExperienceReplay
@@ -171,40 +226,33 @@ def capymoa(case: Case, warm: Batches, batches: Batches) -> Timed:
     def step(x: Tensor, y: Tensor) -> None:
         model.batch_train(x.flatten(1), y)
 
-    timed(step, warm)
-    return Timed(timed(step, batches), lambda x: model.batch_predict_proba(x.flatten(1)).argmax(1))
+    loop(step, warm, batches, turns)
+    return lambda x: model.batch_predict_proba(x.flatten(1)).argmax(1)
 
 
-def avalanche(case: Case, warm: Batches, batches: Batches) -> Timed:
+def avalanche(case: Case, warm: Batches, batches: Batches, turns: Turns) -> Predict:
     """Avalanche's `Replay` on two experiences, of which the second is timed; its memory is filled between them."""
     from avalanche.benchmarks import tensors_benchmark
     from avalanche.core import SupervisedPlugin
     from avalanche.training.plugins import EvaluationPlugin
     from avalanche.training.supervised import Replay
 
-    stamps: list[float] = []
+    watch = Watch(turns)
 
-    class Watch(SupervisedPlugin):
+    class Counting(SupervisedPlugin):
         def after_training_iteration(self, *_args: Any, **_settings: Any) -> None:
-            stamps.append(time.process_time())
+            watch.count()
 
     parts = [tuple(torch.cat(column) for column in zip(*part, strict=True)) for part in (warm, batches)]
     stream = tensors_benchmark(train_tensors=parts, test_tensors=parts[:1], task_labels=[0, 0])
     net = case.net()
     model = Replay(
         model=net, optimizer=torch.optim.SGD(net.parameters(), lr=RATE), criterion=nn.CrossEntropyLoss(),
-        mem_size=CAPACITY, train_mb_size=case.batch, plugins=[Watch()], evaluator=EvaluationPlugin(loggers=[]),
+        mem_size=CAPACITY, train_mb_size=case.batch, plugins=[Counting()], evaluator=EvaluationPlugin(loggers=[]),
     )  # fmt: skip
     for experience in stream.train_stream:
-        stamps.clear()
         model.train(experience)
-
-    def predict(x: Tensor) -> Tensor:
-        net.eval()
-        with torch.no_grad():
-            return net(x).argmax(1)
-
-    return Timed(of_one(stamps), predict)
+    return partial(predicted, net)
 
 
 def load_torchvision() -> None:
@@ -219,10 +267,7 @@ def load_torchvision() -> None:
     load_torchvision.library = library  # type: ignore[attr-defined]  # it must live as long as the process
 
 
-Contestant = Callable[[Case, Batches, Batches], Timed]
-
-
-def contestants() -> dict[str, Contestant]:
+def contestants() -> dict[str, Contest]:
     """Return all that can run here, the loop by hand first."""
     reservoir, dual = Reservoir(CAPACITY), ODEDM(CAPACITY, candidates=CAPACITY // 20)
     return {
@@ -246,52 +291,66 @@ def installed(package: str) -> str | None:
         return None
 
 
-def one_row(predict: Callable[[Tensor], Any], row: Tensor, times: int) -> float:
-    """Return the processor seconds of predicting one row."""
-    stamps = []
-    for _ in range(times):
-        predict(row)
-        stamps.append(time.process_time())
-    return of_one(stamps)
+def compared(seconds: dict[str, list[float]], base: str) -> dict[str, list[float]]:
+    """Return the median milliseconds over turns, and the median of the ratio to the base in the same turn."""
+    return {
+        name: [
+            round(1e3 * statistics.median(own), 4),
+            round(statistics.median(one / other for one, other in zip(own, seconds[base], strict=True)), 3),
+        ]
+        for name, own in seconds.items()
+    }
 
 
-def turns(case: Case, steps: int, repeats: int) -> Iterator[tuple[str, float, float]]:
-    """Let contestants take turns; yield name, seconds of a step and of predicting a row."""
-    warm, batches = case.batches(steps)
-    for turn in range(repeats):
-        for name, contest in contestants().items():
-            torch.manual_seed(turn)
-            found = contest(case, warm, batches)
-            yield name, found.seconds, one_row(found.predict, batches[0][0][:1], 2 * steps)
-        net = case.net().eval()
-        with torch.no_grad():
-            yield FORWARD, float("nan"), one_row(net, batches[0][0][:1], 2 * steps)
+def measure(case: Case, steps: int) -> dict[str, dict[str, list[float]]]:
+    """Return milliseconds and ratios of a step and of predicting one row, by contestant."""
+    warm, batches = case.batches(steps + 1)  # a loop of another's passes one step untimed
+    everyone = {name: Turns(contest, case, warm, batches) for name, contest in contestants().items()}
+    for turns in everyone.values():
+        turns.start()
+    for _ in range(steps // STRETCH + 1):
+        for turns in everyone.values():
+            turns.take()
+    for turns in everyone.values():
+        while turns.predict is None:
+            turns.take()
+    learned = {name: turns.seconds[: steps // STRETCH] for name, turns in everyone.items()}
+    forward, row = torch.no_grad()(case.net().eval()), batches[0][0][:1]
+    answers = {FORWARD: forward, **{name: turns.predict for name, turns in everyone.items()}}
+    asked: dict[str, list[float]] = {name: [] for name in answers}
+    for _ in range(steps // STRETCH):
+        for name, predict in answers.items():
+            begun = time.process_time()
+            for _ in range(5 * STRETCH):
+                predict(row)
+            asked[name].append((time.process_time() - begun) / (5 * STRETCH))
+    return {"step": compared(learned, BY_HAND), "predict": compared(asked, FORWARD)}
 
 
-def measure(cases: list[str], steps: int, repeats: int) -> dict[str, Any]:
-    """Return milliseconds of every turn, by case and contestant."""
-    figures: dict[str, dict[str, dict[str, list[float]]]] = {}
-    for case in cases:
-        rows = figures[case] = {}
-        for name, step, predict in turns(CASES[case], steps, repeats):
-            row = rows.setdefault(name, {"step": [], "predict": []})
-            row["step"] += [] if name == FORWARD else [round(1e3 * step, 4)]
-            row["predict"].append(round(1e3 * predict, 4))
-            print(f"{case:4} {name:44} {1e3 * step:8.3f} ms a step, {1e3 * predict:.4f} ms a prediction", flush=True)
+def report(cases: list[str], steps: int, repeats: int) -> dict[str, Any]:
+    """Return what was measured, each case so often, and how."""
+    figures: dict[str, list[Any]] = {name: [] for name in cases}
+    for repeat in range(repeats):
+        for name in cases:
+            torch.manual_seed(repeat)
+            figures[name].append(measure(CASES[name], steps))
+            print(f"{name}, {repeat + 1} of {repeats}:\n{table(figures[name][-1:])}\n", flush=True)
     versions = {package: installed(package) for package in ("torch", "capymoa", "avalanche-lib")}
-    made = {"commit": commit(), "device": processor(), **{name: each for name, each in versions.items() if each}}
-    return {"settings": {"steps": steps, "repeats": repeats, "capacity": CAPACITY}, "made": made, "ms": figures}
+    made = {"commit": commit(), "device": processor(), **{name: found for name, found in versions.items() if found}}
+    return {"settings": {"steps": steps, "repeats": repeats, "capacity": CAPACITY}, "made": made, "cases": figures}
 
 
-def table(report: dict[str, Any], case: str) -> str:
-    """Return Markdown: the least of the turns, also as a ratio to the loop by hand or to the network's forward."""
-    rows = report["ms"][case]
+def table(repeats: list[Any]) -> str:
+    """Return Markdown: medians over repeats; of each pair of numbers, milliseconds and the ratio."""
     lines = ["| | ms a step | × by hand | ms to predict a row | × the forward |", "|---|--:|--:|--:|--:|"]
-    for name, row in rows.items():
+    for name in {**repeats[0]["step"], **repeats[0]["predict"]}:
         cells = []
-        for what, base in (("step", BY_HAND), ("predict", FORWARD)):
-            least = min(row[what], default=0.0)
-            cells += [f"{least:.3f}", f"{least / min(rows[base][what]):.2f}"] if least else ["", ""]
+        for what in ("step", "predict"):
+            pairs = [repeat[what][name] for repeat in repeats if name in repeat[what]]
+            milliseconds, ratio = (
+                (statistics.median(column) for column in zip(*pairs, strict=True)) if pairs else (0, 0)
+            )
+            cells += [f"{milliseconds:.3f}", f"{ratio:.2f}"] if pairs else ["", ""]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -308,7 +367,7 @@ if __name__ == "__main__":
         warnings.simplefilter("ignore")
         torch.set_num_threads(1)
         load_torchvision()
-        args.out.write_text(json.dumps(measure(args.cases.split(","), args.steps, args.repeats), indent=1) + "\n")
+        args.out.write_text(json.dumps(report(args.cases.split(","), args.steps, args.repeats), indent=1) + "\n")
     finished = json.loads(args.out.read_text())
-    for name in finished["ms"]:
-        print(f"\n{name}:\n{table(finished, name)}")
+    for name, repeats in finished["cases"].items():
+        print(f"\n{name}:\n{table(repeats)}")

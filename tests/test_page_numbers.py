@@ -6,14 +6,13 @@ import csv
 import re
 from collections import defaultdict
 from functools import cache
-from pathlib import Path
 from statistics import mean, stdev
 
 import pytest
 from beside import ROOT, imported
+from harm import hosts, shows_something
 
 from odedm.core.registry import METHODS, title
-from odedm.paper.equal_tuning import equal_tuning as tuning_study
 from odedm.paper.items import SHIPPED
 from odedm.recipes.recommendations import recipes
 from odedm.report.statistics import estimate, paired
@@ -43,29 +42,26 @@ def read(page):
     return (ROOT / "docs" / page).read_text(encoding="utf-8")
 
 
-def test_the_page_on_harm_is_that_of_its_runs():
-    tool = imported("tools", "no_harm")
-    names = ("no-harm", "no-harm-fashion-mini", "no-harm-later", "no-harm-averaged")
-    files = " ".join(f"docs/results/{name}.jsonl.gz" for name in names)
-    assert tool.page(tool.reported(runs(*names)), files, "no-harm.png") == read("explanation/no-harm.md"), (
-        "make it again"
-    )
+@pytest.mark.parametrize("page", ["leaderboard.md", "explanation/no-harm.md"])
+def test_tables_of_pages_are_those_of_their_command(page):
+    """After a change to tables or results: python tools/ledger_tables.py."""
+    assert imported("tools", "ledger_tables").renewed(read(page)) == read(page)
 
 
-def test_the_page_on_equal_tuning_is_that_of_its_tries_and_runs():
-    tool, name = imported("tools", "equal_tuning"), "docs/results/equal-tuning"
-    tuned, files = tool.read_tuned(ROOT / f"{name}.json"), f"--tuned {name}.json --runs {name}.jsonl.gz"
-    found = tool.page(tuning_study(), tuned, runs("equal-tuning", "table1"), files, "equal-tuning.png")
-    assert found == read("explanation/equal-tuning.md"), "make it again"
-
-
-def test_the_leaderboard_is_that_of_its_runs(monkeypatch):
-    monkeypatch.chdir(ROOT)
-    page = read("leaderboard.md")
-    command = page.split("`python tools/leaderboard.py ")[1].split("`")[0]
-    chosen = [Path(word) for word in command.split() if word.endswith(".csv")]
-    found = imported("tools", "leaderboard").page(runs("leaderboard", "confirm"), command, chosen, "leaderboard.png")
-    assert found == page, "make it again"
+def test_the_changes_on_the_page_of_equal_tuning_are_those_of_its_runs():
+    scores = defaultdict(dict)
+    for run in runs("equal-tuning"):
+        plan = run.experiment
+        side = plan["memory"]["name"] == "odedm"
+        scores[plan["data"], title(METHODS, plan["method"]), side][plan["seed"]] = run.acc_last
+    text = read("explanation/equal-tuning.md")
+    for (data, method, side), dual in scores.items():
+        if side:
+            change = paired(dual, scores[data, method, False])
+            words = f"{number(change.estimate.mean, sign=True)} {format_interval(change.interval)}"
+            section = text.split(f"\n## {data}\n")[1].split("\n## ")[0]
+            (row,) = [line for line in section.splitlines() if line.startswith(f"| {method} |")]
+            assert words in row.rsplit("|", 2)[1], (data, method)
 
 
 def rows_below(heading, head):
@@ -319,8 +315,8 @@ def test_what_odedm_adds_to_the_recipe_with_averaged_weights_is_what_the_runs_sh
 
 
 def test_fresh_seeds_beside_what_held_out_rows_chose_are_those_of_the_page_on_harm():
-    tool, text = imported("tools", "no_harm"), " ".join(BEHIND_IT.read_text(encoding="utf-8").split())
-    boards = tool.hosts(tool.reported(runs("no-harm")))
+    text = " ".join(BEHIND_IT.read_text(encoding="utf-8").split())
+    boards = hosts(runs("no-harm"))
     er, icarl = (boards["cifar10", 200][name] for name in ("er", "icarl"))
     said = []
     for host in (er, icarl):
@@ -373,7 +369,7 @@ def test_what_a_recipe_says_was_measured_is_what_its_runs_gave(place, data, memo
 
 
 def test_what_is_said_of_harm_on_small_pictures_is_what_its_runs_show():
-    (board,) = imported("tools", "no_harm").hosts(runs("no-harm-fashion-mini")).values()
+    (board,) = hosts(runs("no-harm-fashion-mini")).values()
     text = " ".join(PAYS.read_text(encoding="utf-8").split("Ten other seeds")[1].split("\n\n")[0].split())
     for host in board.values():
         each = host.change(host.default(), "sinkhorn")
@@ -384,8 +380,7 @@ def test_what_is_said_of_harm_on_small_pictures_is_what_its_runs_show():
 
 
 def test_what_is_said_of_harm_to_the_later_methods_is_what_its_runs_show():
-    tool = imported("tools", "no_harm")
-    (board,) = tool.hosts(tool.reported(runs("no-harm-later"))).values()
+    (board,) = hosts(runs("no-harm-later")).values()
     text = " ".join(PAYS.read_text(encoding="utf-8").split("\nEight later methods")[1].split("\n\n")[0].split())
     assert len(board) == 8
     for host in board.values():
@@ -393,7 +388,8 @@ def test_what_is_said_of_harm_to_the_later_methods_is_what_its_runs_show():
         assert re.search(rf"{re.escape(host.name)} \(?{re.escape(number(each.estimate.mean, sign=True))}[ ,)]", text)
         worth = f"{host.name} ({number(choice.estimate.mean, sign=True)} {format_interval(choice.interval)})"
         assert (worth in text) == (choice.interval[0] > 0)
-    scr = tool.hosts([run for run in runs("no-harm-later") if run.experiment["method"] == "scr"]).popitem()[1]["scr"]
+    with_first = runs("no-harm-later", "no-harm-first-look")
+    scr = hosts(run for run in with_first if run.experiment["method"] == "scr").popitem()[1]["scr"]
     lost = scr.change(("auxiliary", "fixed"), "sinkhorn")
     assert f"{number(lost.estimate.mean, sign=True)} {format_interval(lost.interval)} on test rows" in read(
         "appendix/memories-measured.md"
@@ -402,13 +398,12 @@ def test_what_is_said_of_harm_to_the_later_methods_is_what_its_runs_show():
 
 @pytest.mark.parametrize(("place", "name"), [(("cifar10", 200), "CIFAR-10"), (("cifar100", 500), "CIFAR-100")])
 def test_what_is_said_of_harm_on_cifar_is_what_its_runs_show(place, name):
-    tool = imported("tools", "no_harm")
-    board = tool.hosts(tool.reported(runs("no-harm")))[place]
+    board = hosts(runs("no-harm"))[place]
     text = " ".join(PAYS.read_text(encoding="utf-8").split(f"\n**{name}, λ = {place[1]}")[1].split("\n\n")[0].split())
     for host in board.values():
         each, choice = host.change(host.default(), "sinkhorn"), host.choice(host.default())
         said = f"{host.name} ({number(each.estimate.mean, sign=True)})"
-        assert (said in text) == (tool.verdict(each) != "not shown")
+        assert (said in text) == (shows_something(each))
         worth = f"{number(choice.estimate.mean, sign=True)} {format_interval(choice.interval)}"
         chosen = re.search(rf"\b{re.escape(f'{host.name} ({worth}')}[,;)]", text.split("better than random rows")[1])
         assert bool(chosen) == (choice.interval[0] > 0)
@@ -446,24 +441,24 @@ def test_eleven_seeds_of_derpp_on_cifar100_are_one_experiment_and_gain_what_is_s
 
 
 def test_seeds_beside_the_planned_ones_are_said_where_they_speak_against_a_gain():
-    text, tool = " ".join(PAYS.read_text(encoding="utf-8").split()), imported("tools", "no_harm")
+    text = " ".join(PAYS.read_text(encoding="utf-8").split())
 
     def words(each, n):
         assert each.estimate.n == n
         return f"{number(each.estimate.mean, sign=True)} {format_interval(each.interval)}"
 
-    board, ledger = tool.hosts(tool.reported(runs("no-harm")))["cifar10", 200], of_the_ledger(200)
+    board, ledger = hosts(runs("no-harm"))["cifar10", 200], of_the_ledger(200)
     said = {}
     for name, place in (("derpp", "DER++"), ("refresh", "DER++refresh"), ("fdr", "FDR")):
         host, (dual, own) = board[name], (ledger[place, "cifar10", "standard", rho] for rho in (0.25, None))
         every = paired(host.kept["auxiliary", "fixed"]["sinkhorn"] | dual, host.own | own)
         said[name] = words(paired(dual, own), 5), words(every, 15), number(min(every.by_seed.values()), sign=True)
     assert "DER++ changed by {0}, in one seed by {2}, and over all fifteen by **{1}**".format(*said["derpp"]) in text
-    looked_at = tool.hosts(run for run in runs("no-harm") if run.experiment["seed"] < 10)["cifar10", 200]["derpp"]
+    looked_at = hosts(runs("no-harm-first-look"))["cifar10", 200]["derpp"]
     again = looked_at.change(("auxiliary", "fixed"), "sinkhorn").by_seed.values()
     assert f"seeds 0 to 2, run once more by a later commit, gained {number(min(again))} to {number(max(again))}" in text
     assert f"refresh ({said['refresh'][1]}) and FDR ({said['fdr'][1]}) keep theirs" in text
-    first = tool.hosts(runs("no-harm"))["cifar100", 500]
+    first = hosts(runs("no-harm", "no-harm-first-look"))["cifar100", 500]
     gain = words(first["der"].change(first["der"].default(), "sinkhorn"), 8)
     der, derpp, refresh = (words(first[name].choice(first[name].default()), 8) for name in ("der", "derpp", "refresh"))
     assert f"DER's gain ({gain}) and what choosing is worth to it ({der}) are not shown" in text

@@ -41,7 +41,7 @@ def go_on(path):
     model = odedm.load(path, device="cpu")
     model.predict_proba(X)
     model.rows("long")
-    learner = model.learner()
+    learner = odedm.Learner.from_model(model)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "There is no long-term room")
         learner.partial_fit(X, [model.classes_.tolist()[0]] * 16)

@@ -261,3 +261,16 @@ def test_a_learner_that_diverged_says_so_from_then_on():
         learner.partial_fit(np.tile(X * 100, (20, 1)), np.tile(Y, 20))
     with pytest.raises(UsageError, match="stopped in the middle of an update"):
         learner.predict(X)
+
+
+@pytest.mark.parametrize("method", ["er", "derpp", "mir", "gss", "cope", "scr"])
+def test_a_callers_buffer_may_be_filled_again_after_each_call(method):
+    batches = [torch.randn(8, 6, generator=torch.Generator().manual_seed(seed)) for seed in range(6)]
+    label, buffer, answers = torch.arange(8) % 3, torch.empty(8, 6), []
+    for refill in (False, True):
+        learner = Learner(method, memory=ODEDM(30, rho=0.5, candidates=3), net="mlp", batch=8, every=16)
+        for batch in batches:
+            learner.partial_fit(buffer.copy_(batch) if refill else batch, label)
+            buffer.fill_(7.0)
+        answers.append(learner.predict_proba(batches[0]).tobytes())
+    assert answers[0] == answers[1]

@@ -12,7 +12,7 @@ from torch import nn
 import odedm
 from odedm import ODEDM, Experiment, NoMemory, Observation, Reservoir, UsageError
 from odedm.checkpoint.stop import Stopped
-from odedm.execute.run_job import train_job
+from odedm.execute.run_job import run_job
 from odedm.methods.er import ER
 from odedm.results.verification import is_sound, verify
 
@@ -84,7 +84,7 @@ def test_it_goes_on_as_a_learner(method, memory, tmp_path):
     outcome = learned(method=method, memory=memory)
     model = odedm.load(outcome.save(tmp_path / "model.safetensors"))
     before = model._score_rows(X)[0]
-    learner = model.learner(patience=30)
+    learner = odedm.Learner.from_model(model, patience=30)
     assert np.array_equal(learner.predict_proba(X), model.predict_proba(X))
     held = learner._fitted.engine.memory.buffer
     assert all(held.rows()[name].equal(model.memory[name]) for name in held.rows())
@@ -110,7 +110,7 @@ def test_it_goes_on_as_a_learner(method, memory, tmp_path):
 )
 def test_what_a_method_trains_beside_its_network_goes_on_too(settings, trained, tmp_path):
     outcome = learned(**settings)
-    learner = odedm.load(outcome.save(tmp_path / "model.safetensors")).learner()
+    learner = odedm.Learner.from_model(odedm.load(outcome.save(tmp_path / "model.safetensors")))
     before, now = trained(outcome.method), trained(learner._fitted.engine.method)
     assert before.keys() == now.keys()
     assert all(before[name].equal(now[name]) for name in before)
@@ -133,13 +133,13 @@ def test_what_cannot_go_on_says_so(settings, sentence, tmp_path):
     model = odedm.load(learned(**settings).save(tmp_path / "model.safetensors"))
     assert len(model.predict(X)) == len(X)
     with pytest.raises(UsageError, match=sentence):
-        model.learner()
+        odedm.Learner.from_model(model)
 
 
 @pytest.mark.parametrize("settings", [{"optimizer": "adamw"}, {"retrieval": "mir"}])
 def test_a_model_goes_on_with_its_optimizer_and_its_retrieval(settings, tmp_path):
     model = odedm.load(learned(**settings).save(tmp_path / "model.safetensors"))
-    learner = model.learner()
+    learner = odedm.Learner.from_model(model)
     assert learner.get_params().items() >= settings.items()
     assert np.array_equal(learner.predict(X), model.predict(X))
     learner.partial_fit(X[:40], learner.predict(X[:40]))
@@ -182,7 +182,7 @@ def test_code_from_outside_is_given_or_registered_and_never_imported(tmp_path):
     empty = nn.Sequential(nn.Flatten(), nn.Linear(108, 5), nn.ReLU(), nn.Linear(5, 4))
     model = odedm.load(path, net=empty)
     assert model._score_rows(X_TENSOR)[0].equal(outcome.probe.predict(X_TENSOR))
-    assert np.array_equal(model.learner().predict(X), model.predict(X))
+    assert np.array_equal(odedm.Learner.from_model(model).predict(X), model.predict(X))
     with pytest.raises(UsageError, match="weights"):
         odedm.load(path, net=nn.Sequential(nn.Flatten(), nn.Linear(108, 6), nn.ReLU(), nn.Linear(6, 4)))
     odedm.register("nets", "tiny", Tiny)
@@ -311,9 +311,9 @@ def test_a_resumed_run_keeps_it_as_it_was_asked_to(tmp_path):
     for name, first, then in [("asked", True, None), ("later", False, True)]:
         looks = [None if each is None else Observation(keep_model=each) for each in (first, then)]
         with pytest.raises(Stopped):
-            train_job(job_of(plan, tmp_path / name, observation=looks[0]), stop=lambda: True)
+            run_job(job_of(plan, tmp_path / name, looks[0]), stop=lambda: True)
         said = []
-        outcome = train_job(job_of(plan, tmp_path / name, observation=looks[1]), said.append)
+        outcome = run_job(job_of(plan, tmp_path / name, looks[1]), said.append)
         assert not [each for each in said if "This run began" in getattr(each, "line", "")]
         x = outcome.data.test_image
         assert np.array_equal(odedm.load(tmp_path / name).predict(x), outcome.predict(x))

@@ -19,7 +19,7 @@ STUDIES = {
     "table1": (SHIPPED, lambda data: ready("table1", data)),
     "leaderboard": (
         ROOT / "docs" / "results",
-        lambda _: parse((ROOT / "benchmarks" / "leaderboard.toml").read_text()),
+        lambda _: parse((ROOT / "docs" / "results" / "leaderboard.toml").read_text()),
     ),
 }
 """By the name of the packed file: where it lies, and the study."""

@@ -156,7 +156,16 @@ def test_a_figure_is_drawn_from_just_its_runs(
 
 def test_a_figure_of_timings_that_nobody_made_says_so(tmp_path: Path) -> None:
     """The missing file of timings was once an error of its own."""
-    assert "50 of 70 runs are missing" in odedm("paper", "figure3b", "--no-run", "--out", tmp_path)
+    said = odedm("paper", "figure3b", "--mini", "--no-run", "--out", tmp_path)
+    assert "Figure 3b: there is nothing to draw yet" in said
+
+
+def test_figure_3b_shows_the_timings_that_come_with_the_package(tmp_path: Path) -> None:
+    said = odedm("paper", "figure3b", "--no-run", "--out", tmp_path)
+    assert "480 prototypes of 3000 rows take 2.3 s without DAC, 1.3 s with DAC 3×2" in said
+    assert "Features of all pictures of fashion-mini" in said
+    assert "50 of 70 runs are missing" in said
+    assert len(list((tmp_path / "figure3b").glob("dac_timing-*.png"))) == 2
 
 
 def test_imagenet_r_runs_on_a_forged_copy(small_copies: None, tmp_path: Path) -> None:
@@ -208,6 +217,13 @@ def test_the_overview_names_every_item_and_the_cells_that_are_worse() -> None:
     assert names == [item.number for item in ITEMS.values()]
     assert all(line.rstrip(" |").rpartition(" ")[2].startswith("−") for line in worse.splitlines()[2:])
     assert "| cifar100 | PuriDivER |" in times
+
+
+@pytest.mark.skipif(not (ROOT / "REPRODUCTION.md").is_file(), reason="only in a checkout")
+def test_the_page_on_the_paper_has_the_overview_of_the_ledger() -> None:
+    """After a change to the ledger: put there what `odedm paper --markdown` prints."""
+    page = (ROOT / "REPRODUCTION.md").read_text(encoding="utf-8")
+    assert to_markdown(by_signature(shipped_runs())) in page
 
 
 def measure(experiment: dict[str, Any], matrix: list[list[float]]) -> Result:

@@ -154,11 +154,41 @@ def test_anything_is_compared_with_anything_by_seed(fabricate: Fabricate, tmp_pa
 
 @pytest.mark.parametrize(
     ("name", "said"),
-    [("reservoir", "fits 3 groups; name one by more of its words: 'ER"), ("GDumb", "No group .* There are: 'ER · res")],
+    [
+        ("reservoir", "fits 2 groups; name one by more of its words: 'DER"),
+        ("GDumb", "No group .* There are: 'ER · res"),
+    ],
 )
 def test_a_baseline_that_is_none_or_several_is_a_sentence(fabricate: Fabricate, name: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         against(name, *two_rates(fabricate, 1))
+
+
+def test_a_baseline_of_each_method_is_the_one_with_the_fewest_other_words(fabricate: Fabricate) -> None:
+    folders = [fabricate(name, "reservoir", acc=acc, saved=None) for name, acc in (("er", 30.0), ("derpp", 40.0))]
+    folders += [fabricate(name, "reservoir", acc=50.0, saved=None, over={"updates": 3}) for name in ("er", "derpp")]
+    table = against("reservoir", *folders)
+    assert {row.group.label: row.differences["acc_last"].estimate.mean for row in table.compared} == {
+        "ER · reservoir · 3 updates": 20.0,
+        "DER++ · reservoir · 3 updates": 10.0,
+    }
+    assert table.against == "'reservoir' of the same method"
+
+
+def test_markdown_has_a_table_for_each_problem_the_best_first_against_a_baseline(fabricate: Fabricate) -> None:
+    for capacity in (20, 40):
+        for name, acc in (("er", 30.0), ("derpp", 40.0)):
+            for memory, more in (("reservoir", 0.0), ("odedm", 5.0)):
+                folder = fabricate(name, memory, acc=acc + more + capacity, capacity=capacity, saved=None)
+    text = odedm("report", folder.parent, "--markdown", "--baseline", "reservoir")
+    assert [line for line in text.splitlines() if line.startswith("## ")] == [
+        "## fashion-mini, λ = 20",
+        "## fashion-mini, λ = 40",
+    ]
+    rows = [line.split(" | ")[0] for line in text.split("## ")[1].splitlines() if line.startswith(("| DER", "| ER"))]
+    assert rows == ["| DER++ · ODEDM", "| DER++ · reservoir", "| ER · ODEDM", "| ER · reservoir"]
+    assert "+5.0" in text
+    assert "4 runs; seed 0; device a processor." in text
 
 
 def test_another_problem_is_not_compared(fabricate: Fabricate) -> None:

@@ -112,4 +112,4 @@ def test_a_callback_is_part_of_what_a_run_is():
     assert "callback" in str(compare(plain.result, changed.result).to_dict())
     results = odedm.Results(plain, changed)
     assert len(results.table.rows) == 2
-    assert "double_the_rate" in str(results)
+    assert "callback 1" in str(results)

@@ -103,7 +103,7 @@ def test_nearest_mean_is_the_nearest_of_the_memorys_means(tmp_path):
     assert outcome.result.class_il != train(memory=ODEDM(20, k=1)).result.class_il
     model = odedm.load(outcome.save(tmp_path / "model.safetensors"))
     assert model.predict(test).tolist() == outcome.predict(test).tolist()
-    assert model.learner().predict(test).tolist() == model.predict(test).tolist()
+    assert odedm.Learner.from_model(model).predict(test).tolist() == model.predict(test).tolist()
 
 
 @pytest.mark.parametrize("left", [0.8, 1.0])
@@ -128,7 +128,10 @@ def test_the_average_is_that_of_the_weights_after_every_batch_and_it_predicts(le
     assert not scores.equal(last.probe.predict(IMAGES.test_image))
     model = odedm.load(outcome.save(tmp_path / "model.safetensors"))
     assert model.predict(IMAGES.test_image).tolist() == outcome.predict(IMAGES.test_image).tolist()
-    assert model.learner().predict(IMAGES.test_image).tolist() == outcome.predict(IMAGES.test_image).tolist()
+    assert (
+        odedm.Learner.from_model(model).predict(IMAGES.test_image).tolist()
+        == outcome.predict(IMAGES.test_image).tolist()
+    )
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ NAVIGATION = {
     "start/index.md": "start/install start/five-minutes",
     "tutorials/index.md": "tutorials/compare tutorials/service tutorials/own_loop",
     "how-to/index.md": "how-to/command-line how-to/python how-to/data how-to/streams how-to/plug-in "
-    "how-to/own-memory consolidation how-to/optimizer how-to/ingredients how-to/studies how-to/machines "
+    "how-to/own-memory consolidation how-to/optimizer how-to/ingredients how-to/studies how-to/paper how-to/machines "
     "how-to/resume how-to/report how-to/keep-model how-to/learner "
     "how-to/memory-alone how-to/integrations how-to/cluster",
     "reference/index.md": "api/index reference reference/files methods/README",
@@ -58,6 +58,7 @@ TITLES = {
     "how-to/data.md": "Your own data",
     "how-to/streams.md": "Shape the stream",
     "how-to/studies.md": "Tune, and run many",
+    "how-to/paper.md": "The paper",
     "explanation/demo.md": "What the demo shows",
     "explanation/safety.md": "Safety",
     "explanation/threat-model.md": "Threat model",

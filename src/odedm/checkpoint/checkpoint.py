@@ -230,8 +230,7 @@ def save(work: Path, state: State, meta: Meta, position: Position) -> Path:
         )
     folder = work / FOLDER / _name(position)
     remove_leftovers(work)
-    if not _is_saved(folder, meta, position):
-        _write(folder, state, meta, position)
+    _write(folder, state, meta, position)
     kept = 0
     for path in checkpoint_folders(work):
         newer = int(path.name.removeprefix("step-")) > position.step  # of a future that a broken checkpoint took along
@@ -239,14 +238,6 @@ def save(work: Path, state: State, meta: Meta, position: Position) -> Path:
         if newer or kept > KEPT:
             _remove(path)
     return folder
-
-
-def _is_saved(folder: Path, meta: Meta, position: Position) -> bool:
-    """Return whether this very checkpoint exists and is valid: after a resume the first one may be."""
-    try:
-        return folder.is_dir() and load(folder, meta).position == position
-    except InvalidFileError:
-        return False
 
 
 def _write(folder: Path, state: State, meta: Meta, position: Position) -> None:

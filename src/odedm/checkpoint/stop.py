@@ -27,7 +27,7 @@ class StopFlag:
         self.event, self.number = threading.Event(), int(signal.SIGINT)
 
     def __call__(self) -> bool:
-        """Whether someone wants the run to stop."""
+        """Return whether someone wants the run to stop."""
         return self.event.is_set()
 
     def set(self, number: int) -> None:

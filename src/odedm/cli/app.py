@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import sys
+import threading
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -118,8 +120,20 @@ def odedm(
     del version
 
 
+def repeat_interrupt(unraisable: sys.UnraisableHookArgs) -> None:
+    """Interrupt again where an interrupt came in a destructor: Python would print and forget it."""
+    if not isinstance(unraisable.exc_value, KeyboardInterrupt):
+        sys.__unraisablehook__(unraisable)
+        return
+    main_thread = threading.main_thread().ident or 0
+    timer = threading.Timer(0.01, signal.pthread_kill, (main_thread, signal.SIGINT))  # after the destructor
+    timer.daemon = True
+    timer.start()
+
+
 def main() -> None:
     """Entry point of the `odedm` command."""
+    sys.unraisablehook = repeat_interrupt
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that knows no λ shows a ? in its place

@@ -307,7 +307,8 @@ def _show_in_miniature(
         state = states.get(item.name, PaperProgress((), ()))
         cells = beside(item.tables, item.data, (), state.stands_for) if item.tables else []
         pictures = _figures(item, state.done, folder / item.name, runs)
-        note = f"{len(state.missing)} of {state.runs} runs are missing." if state.missing else ""
+        note = f"{item.note}. " if item.note else ""
+        note += f"{len(state.missing)} of {state.runs} runs are missing." if state.missing else ""
         sections.append(section(item, cells, [path for path in pictures if path.suffix == ".svg"], note))
     done = {id(run): run for state in states.values() for run in state.done}
     seconds = sum(run.seconds for run in done.values())
@@ -339,11 +340,11 @@ def _show(item: PaperItem, data: Sequence[str], done: Sequence[FinishedRun], run
             out.print(view)
         tell(f"{item.number}: {finding(cells)} ({LEGEND}).")
         _tell_changes(done)
-        if item.note:
-            tell(f"{item.note}.")
         write_text(place / f"{item.name}.csv", to_csv(cells))
         write_text(place / f"{item.name}.tex", to_latex(cells))
         say(f"The table: {place / item.name}.csv and .tex")
+    if item.note:
+        tell(f"{item.note}.")
     if item.figures:
         tell(f"{item.number}, {item.title}: {accuracies(done)}.")
         for path in _figures(item, done, place, runs):
@@ -357,14 +358,13 @@ def _figures(item: PaperItem, done: Sequence[FinishedRun], place: Path, runs: Pa
         return [DIAGRAM]
     if not item.figures:
         return []
-    from odedm.paper.dac_timing import MINI, PAPER, latest, load
+    from odedm.paper.dac_timing import shown_timings
     from odedm.paper.figures import dac_timing_sentences, paper_figures
     from odedm.report.figures.all_figures import save_figures
     from odedm.report.summary import Table as Summary
     from odedm.report.summary import summarise
 
-    plan = MINI if runs.mini else PAPER
-    timings = latest(load(place.parent), plan) if "dac_timing" in item.figures else []
+    timings = shown_timings(place.parent, mini=runs.mini) if "dac_timing" in item.figures else []
     written = save_figures(paper_figures(item.figures, summarise(done) if done else Summary(()), timings), place)
     for sentence in dac_timing_sentences(timings):
         tell(sentence)

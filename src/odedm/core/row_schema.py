@@ -68,13 +68,13 @@ class RowSchema:
             _check_rounding(array, rows.numpy(), what)
         return cls((_column("image", rows),), _feature_names(x)), rows
 
-    def read_inputs(self, x: Any, what: str = "x") -> Tensor:
-        """Return inputs [n, ...] of this schema, or refuse them in a sentence."""
+    def read_inputs(self, x: Any, what: str = "x", *, copy: bool = True) -> Tensor:
+        """Return inputs [n, ...] of this schema, or refuse them in a sentence; a tensor itself only without `copy`."""
         first = self.columns[0]
         if _is_stored_form(x, first):  # what a stream mostly brings takes no longer than a copy
-            rows = x.detach().clone()
+            rows = x.detach()
             _check_finite(rows, what)
-            return rows
+            return rows.clone() if copy else rows
         rows, names = _as_inputs(as_array(x, what), what), _feature_names(x)
         if names is not None or rows.dtype is not first.dtype or rows.shape[1:] != first.shape:
             self.check_inputs(RowSchema((_column("image", rows),), names), what)

@@ -45,6 +45,7 @@ class Fitted:
         schema: what its rows are.
         labels: the classes so far.
         rows: how many have come.
+        batches: in how many batches.
         last_seen: how many rows had come when each class was last seen; -1 of classes that were only announced.
         new_rows: rows of each class since it was consolidated.
         events: the last things that happened to the memory.
@@ -59,6 +60,7 @@ class Fitted:
     new_rows: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     events: deque[LearnerEvent] = field(default_factory=lambda: deque(maxlen=KEPT_EVENTS))
     warned: bool = False
+    batches: int = 0
     all_seen: bool = False
     """Whether no class was only announced."""
     warnings: list[str] = field(default_factory=list)
@@ -80,6 +82,7 @@ class Fitted:
     def count(self, numbers: NDArray[np.int64]) -> None:
         """Count rows of these classes [n]."""
         self.rows += len(numbers)
+        self.batches += 1
         self.new_rows += np.bincount(numbers, minlength=len(self.new_rows))
         self.last_seen[numbers] = self.rows
         if not self.all_seen:
@@ -91,6 +94,16 @@ class Fitted:
         if rested:
             is_due &= self.rows - self.last_seen >= rested
         return np.flatnonzero(is_due).tolist()
+
+    def is_full_round(self, before: int, every: int | None) -> bool:
+        """Return whether all classes are due after every so many rows, and now; `before` rows had come earlier."""
+        return every is not None and self.rows // every > before // every
+
+    def due(self, before: int, every: int | None, patience: int | None) -> list[int]:
+        """Return the classes that are due by the number of rows."""
+        if self.is_full_round(before, every):
+            return self.fresh()
+        return self.fresh(rested=patience) if patience else []
 
     def note(self, what: str, numbers: list[int], *, always: bool = False) -> None:
         """Keep an event, where it is of any class."""
@@ -183,11 +196,11 @@ class FittedLearner(Estimator, Classifier):
 
     def _score_rows(self, x: Any) -> tuple[Tensor, LabelEncoder]:
         known = self._fitted
-        rows = known.schema.read_inputs(x) if known is not None else None
+        rows = known.schema.read_inputs(x, copy=False) if known is not None else None
         with self._numerics(known, gradients=False), self._turns.locked():
             fitted = self._ready()
             if rows is None or fitted is not known:  # another thread has begun anew
-                rows = fitted.schema.read_inputs(x)
+                rows = fitted.schema.read_inputs(x, copy=False)
             if fitted.engine.config.device.type != "cpu":
                 rows = rows.to(fitted.engine.config.device)
             scores = in_chunks(fitted.engine.predictor(), rows)

@@ -8,6 +8,8 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from odedm.core.array_inputs import LABEL_KINDS, Array, as_labels, check_same_length
 from odedm.core.errors import UsageError, short_repr
@@ -19,9 +21,22 @@ def read_labels(y: Any, rows: int) -> tuple[str, list[Any]]:
     >>> read_labels(np.array(["cat", "dog"]), 2)
     ('text', ['cat', 'dog'])
     """
+    if type(y) is Tensor and y.dtype is torch.int64 and y.shape == (rows,) and rows:  # nothing in it to look for
+        return LABEL_KINDS["i"], y.tolist()
     labels = as_labels(y)
     check_same_length(rows, len(labels))
     return LABEL_KINDS[labels.dtype.kind] if rows else "", labels.tolist()
+
+
+def read_announced(classes: Any, kind: str) -> list[Any]:
+    """Return the labels of classes that may come, which are of the kind of those that did."""
+    if isinstance(classes, str) or not isinstance(classes, Iterable):
+        raise UsageError(f"classes must be a list of labels that may come; {short_repr(classes)} was given.")
+    listed = list(classes)
+    other, announced = read_labels(listed, len(listed))
+    if announced and other != kind:
+        raise UsageError(f"classes are {other} and the labels {kind}; give both of one type.")
+    return announced
 
 
 @dataclass(frozen=True)

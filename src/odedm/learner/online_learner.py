@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -18,10 +18,14 @@ from odedm.core.validators import Int
 from odedm.learner import learner_state, restore
 from odedm.learner.config import MOST_THREADS, LearnerConfig
 from odedm.learner.fitted import Changing, Fitted, FittedLearner
+from odedm.learner.from_model import continued
 from odedm.learner.growth import check_growth
-from odedm.learner.label_encoder import LabelEncoder, read_labels
+from odedm.learner.label_encoder import LabelEncoder, read_announced, read_labels
 from odedm.learner.online_engine import OnlineEngine
 from odedm.learner.turns import Turns
+
+if TYPE_CHECKING:
+    from odedm.learner.trained_model import TrainedModel
 
 SOON = 10
 """After so many times `patience` rows without one class that rested, a learner says so."""
@@ -54,7 +58,9 @@ class Learner(FittedLearner):
             consolidated, where it gives labels those.
         batch: rows of one update. A call with more makes several, one with fewer makes one of what there is.
         draw: replayed rows per draw, as many as `batch` unless given.
-        optimizer: a name in `odedm list optimizers`.
+        optimizer, optimizer_options: a name in `odedm list optimizers`, and its own options.
+        schedule, warmup, clip_norm: of the learning rate, "constant" or a function of the batch's number by its name,
+            for a stream has no end to fall to; batches in which it rises; the norm to which gradients are cut.
         retrieval: a name in `odedm list retrievals`: which stored rows a draw takes; `retrieval_options` are its own.
         updates: on each batch, with fresh views and draws.
         stream_loss: "asymmetric" or "adjusted": what the cross-entropy of new rows sets against them; None is the
@@ -94,6 +100,10 @@ class Learner(FittedLearner):
         batch: int = 32,
         draw: int | None = None,
         optimizer: str = "sgd",
+        optimizer_options: Any = None,
+        schedule: str = "constant",
+        warmup: int = 0,
+        clip_norm: float | None = None,
         retrieval: str = "uniform",
         retrieval_options: Any = None,
         updates: int = 1,
@@ -112,6 +122,8 @@ class Learner(FittedLearner):
         self.precision, self.updates, self.stream_loss, self.predict_by = precision, updates, stream_loss, predict_by
         self.weight_average, self.views, self.optimizer = weight_average, views, optimizer
         self.retrieval, self.retrieval_options = retrieval, retrieval_options
+        self.optimizer_options, self.schedule, self.warmup = optimizer_options, schedule, warmup
+        self.clip_norm = clip_norm
         self._check_pace()
         LearnerConfig.of(self.get_params())
         self._turns = Turns()
@@ -156,9 +168,12 @@ class Learner(FittedLearner):
     def _teach(self, fitted: Fitted | None, x: Any, y: Any, classes: Iterable[Any] | None = None) -> None:
         """Let rows be learned on top of what there is, or from the start."""
         self._check_pace()
-        schema, rows = RowSchema.of_inputs(x) if fitted is None else (fitted.schema, fitted.schema.read_inputs(x))
+        if fitted is None:
+            schema, rows = RowSchema.of_inputs(x)
+        else:  # no copy: the memory makes its own of what it keeps, and the network gets views
+            schema, rows = fitted.schema, fitted.schema.read_inputs(x, copy=False)
         kind, values = read_labels(y, len(rows))
-        announced = [] if classes is None else _announced(classes, kind)
+        announced = [] if classes is None else read_announced(classes, kind)
         if fitted is None:
             with self._numerics(None):
                 fitted = self._built(schema, LabelEncoder().joined(kind, [*announced, *values]))
@@ -188,28 +203,18 @@ class Learner(FittedLearner):
             self._fitted = fitted  # of the first rows not before now: what ends before leaves nothing
             if labels is not fitted.labels:
                 fitted.join(labels)
-            crowded = fitted.engine.learn(image, torch.from_numpy(label), numbers, before)
+            crowded = fitted.engine.learn(image, torch.from_numpy(label), numbers, before, fitted.batches)
             fitted.count(label)
             fitted.check_loss()
             if crowded:
                 fitted.note_crowded(crowded)
-            asks_trigger = self.trigger is not None and not self._is_full_round(fitted, before)
+            asks_trigger = self.trigger is not None and not fitted.is_full_round(before, self.every)
             if not asks_trigger:
-                self._consolidate_due(fitted, self._due(fitted, before), before)
+                self._consolidate_due(fitted, fitted.due(before, self.every, self.patience), before)
         if asks_trigger:  # it is told of this update, and may ask the learner by other threads
-            due = self._triggered(fitted) or self._due(fitted, before)
+            due = self._triggered(fitted) or fitted.due(before, self.every, self.patience)
             with self._turns.locked(), Changing(self):
                 self._consolidate_due(fitted, due, before)
-
-    def _is_full_round(self, fitted: Fitted, before: int) -> bool:
-        """Return whether all classes are due after every so many rows, and now."""
-        return self.every is not None and fitted.rows // self.every > before // self.every
-
-    def _due(self, fitted: Fitted, before: int) -> list[int]:
-        """Return the classes that are due by the number of rows."""
-        if self._is_full_round(fitted, before):
-            return fitted.fresh()
-        return fitted.fresh(rested=self.patience) if self.patience else []
 
     def _triggered(self, fitted: Fitted) -> list[int]:
         """Return the classes for which the trigger says that they are due."""
@@ -270,7 +275,7 @@ class Learner(FittedLearner):
             path: where to; a file that is there is replaced, and folders on the way are made.
 
         Returns:
-            The path.
+            The path, as given.
         """
         with self._turns.locked():
             self._ready()
@@ -298,6 +303,23 @@ class Learner(FittedLearner):
         learner._fitted = restore.restored(learner, state)
         return learner
 
+    @classmethod
+    def from_model(
+        cls, model: TrainedModel, *, patience: int | None = 500, every: int | None = None, trigger: Any = None
+    ) -> Learner:
+        """Return a learner that goes on with a run's model: rows come by `partial_fit`, without borders.
+
+        Carried on are the weights, the memory's rows with their keys, all that the method keeps, labels and scaling;
+        optimizer, retrieval and tricks are the run's. Momentum and the memory's draws begin anew, so this is no
+        resumed run (`odedm resume` is). With rho the long-term share is shared by all classes as they come. Methods and
+        memories that need borders, views that know all classes and a transform of one's own are refused.
+
+        Args:
+            model: what `odedm.load` gave; it stays as it is.
+            patience, every, trigger: when classes are consolidated, as for a learner from scratch.
+        """
+        return continued(cls, model._saved, {"patience": patience, "every": every, "trigger": trigger})
+
     def __getstate__(self) -> dict[str, Any]:
         with self._turns.locked():
             state = learner_state.capture(self) if self._fitted is not None else None
@@ -323,14 +345,3 @@ class Learner(FittedLearner):
         if self.trigger is not None and not callable(self.trigger):
             raise UsageError(f"trigger must be a function of the learner; {short_repr(self.trigger)} was given.")
         self._pace = pace
-
-
-def _announced(classes: Iterable[Any], kind: str) -> list[Any]:
-    """Return the labels of classes that may come, of the kind of those that did."""
-    if isinstance(classes, str) or not isinstance(classes, Iterable):
-        raise UsageError(f"classes must be a list of labels that may come; {short_repr(classes)} was given.")
-    listed = list(classes)
-    other, announced = read_labels(listed, len(listed))
-    if announced and other != kind:
-        raise UsageError(f"classes are {other} and the labels {kind}; give both of one type.")
-    return announced

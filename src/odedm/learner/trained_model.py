@@ -1,4 +1,4 @@
-"""The trained model of a finished run, loaded again: it predicts in the user's labels, and goes on as a learner."""
+"""The trained model of a finished run, loaded again: it predicts in the user's labels."""
 
 from __future__ import annotations
 
@@ -14,10 +14,8 @@ from odedm.core.files import as_path
 from odedm.core.rows import MemoryPart, Rows
 from odedm.core.validators import Choice
 from odedm.learner.classifier import Classifier
-from odedm.learner.going_on import go_on
-from odedm.learner.kept_model import KeptModel, find_model, read_model
 from odedm.learner.label_encoder import LabelEncoder
-from odedm.learner.online_learner import Learner
+from odedm.learner.saved_model import SavedModel, find_model, read_model
 from odedm.results.result import Result
 from odedm.results.run_summary import summary_line
 from odedm.training.experiment import Experiment
@@ -55,8 +53,8 @@ def load(
 class TrainedModel(Classifier):
     """A finished run's network with its method's way to predict, its memory and its result; `odedm.load` gives one."""
 
-    def __init__(self, kept: KeptModel) -> None:
-        self._kept = kept
+    def __init__(self, saved: SavedModel) -> None:
+        self._saved = saved
 
     def features(self, x: Any) -> np.ndarray[Any, Any]:
         """What the network makes of each row before its last layer.
@@ -67,31 +65,31 @@ class TrainedModel(Classifier):
         Returns:
             Features [n, d].
         """
-        return self._asked(self._kept.probe.embed, x).cpu().numpy()
+        return self._asked(self._saved.probe.embed, x).cpu().numpy()
 
     def _score_rows(self, x: Any) -> tuple[Tensor, LabelEncoder]:
-        return self._asked(self._kept.probe.predict, x), self._kept.labels
+        return self._asked(self._saved.probe.predict, x), self._saved.labels
 
     def _asked(self, question: Callable[[Tensor], Tensor], x: Any) -> Tensor:
-        own = self._kept
-        rows = own.schema.read_inputs(x).to(own.device)
-        with deterministic_numerics(own.threads, own.precision, gradients=False):
+        saved = self._saved
+        rows = saved.schema.read_inputs(x).to(saved.device)
+        with deterministic_numerics(saved.threads, saved.precision, gradients=False):
             return question(rows)
 
     @property
     def classes_(self) -> np.ndarray[Any, Any]:
         """The labels, sorted: the columns of `predict_proba`."""
-        return self._kept.labels.sorted_classes()
+        return self._saved.labels.sorted_classes()
 
     @property
     def class_names(self) -> dict[Any, str]:
         """The name of each class by its label, in order of arrival."""
-        return dict(zip(self._kept.labels.classes, self._kept.result.classes, strict=True))
+        return dict(zip(self._saved.labels.classes, self._saved.result.classes, strict=True))
 
     @property
     def net(self) -> nn.Module:
         """The network."""
-        return self._kept.probe.method.net
+        return self._saved.probe.method.net
 
     @property
     def memory(self) -> Rows:
@@ -99,7 +97,7 @@ class TrainedModel(Classifier):
 
         `label` is the class's number in order of arrival; `prototype` is -1 in the short-term part.
         """
-        return dict(self._kept.rows)
+        return dict(self._saved.rows)
 
     def rows(self, part: str = "all") -> dict[str, Any]:
         """What the memory holds, as `Learner.rows` gives it.
@@ -112,40 +110,23 @@ class TrainedModel(Classifier):
             the short-term part; index, which row of the training data it was.
         """
         asked = Choice("part of the memory", {each.value: each for each in MemoryPart}).validate("part", part)
-        held = self._kept.rows
-        pinned = held["prototype"] >= 0
+        rows = self._saved.rows
+        pinned = rows["prototype"] >= 0
         taken = {"all": torch.ones_like(pinned), "short": ~pinned, "long": pinned}[asked]
-        names = self._kept.labels.inverse_transform(held["label"][taken].numpy())
-        return {"x": held["image"][taken].numpy(), "y": names} | {
-            name: held[name][taken].numpy() for name in ("prototype", "index")
+        names = self._saved.labels.inverse_transform(rows["label"][taken].numpy())
+        return {"x": rows["image"][taken].numpy(), "y": names} | {
+            name: rows[name][taken].numpy() for name in ("prototype", "index")
         }
 
     @property
     def result(self) -> Result:
         """The run's result."""
-        return self._kept.result
+        return self._saved.result
 
     @property
     def plan(self) -> Experiment:
         """The run's experiment; code from outside that it names must be known here."""
-        return Experiment.from_dict(self._kept.result.experiment)
-
-    def learner(self, *, patience: int | None = 500, every: int | None = None, trigger: Any = None) -> Learner:
-        """A learner that goes on with these weights and this memory: rows come by `partial_fit`, without borders.
-
-        Carried on are the weights, the memory's rows with their keys, all that the method keeps, labels and scaling.
-        The optimizer's momentum and the memory's draws begin anew, so this is no resumed run (`odedm resume` is). With
-        rho the long-term share is shared by all classes as they come. Optimizer, retrieval
-        and ingredients are the run's. Methods and memories that need borders, the views "turned-classes" and
-        "strong-turned" and a transform of one's own are refused with a sentence.
-
-        Args:
-            patience, every, trigger: when classes are consolidated, as for `Learner`.
-
-        Returns:
-            The learner; the model stays as it is.
-        """
-        return go_on(self._kept, {"patience": patience, "every": every, "trigger": trigger})
+        return Experiment.from_dict(self._saved.result.experiment)
 
     def __repr__(self) -> str:
         return f"<TrainedModel of {summary_line([self.result])}>"

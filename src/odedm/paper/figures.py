@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from odedm.paper.dac_timing import NONE, Timing
+from odedm.paper.dac_timing import EMBEDDED, MINI, NONE, Timing
 from odedm.report.figures import style
 from odedm.report.figures.comparisons import accuracy_over_share
 from odedm.report.figures.curves import (
@@ -171,9 +171,10 @@ def dac_timing_sentences(timings: Sequence[Timing]) -> list[str]:
     }
     times = ", ".join(f"{_seconds(mean)} {_dac_name(dac)}" for dac, mean in seconds.items())
     first = timings[0]
+    whose = "all pictures" if first.data == EMBEDDED.data and n > max(MINI.rows) else "the first class"
     return [
         f"{k} prototypes of {n} rows take {times}.",
-        f"Features of the first class of {first.data} by a network that has learned the first task; {first.device}, "
+        f"Features of {whose} of {first.data} by a network that has learned the first task; {first.device}, "
         f"{first.threads} CPU thread{'' if first.threads == 1 else 's'}, torch {first.torch}.",
     ]
 

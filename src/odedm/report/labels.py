@@ -10,12 +10,18 @@ from typing import Any
 from odedm.core.registry import MEMORIES, METHODS, title
 from odedm.core.text import printable
 from odedm.report.wording import canonical
-from odedm.results.comparison import OPTIONS_OF
 from odedm.selection.flat_settings import OF_DAC
 
 Settings = dict[str, Any]
 """A configuration without the seed, flat: {"method": "der", "options.lr": 0.03, …}."""
 
+OPTIONS_OF = {
+    "options": "method",
+    "net_options": "net",
+    "retrieval_options": "retrieval",
+    "optimizer_options": "optimizer",
+}
+"""Tables of options, each with the setting that names whose they are."""
 SHAPE = ("task_classes", "recurring", "domain")
 FIRST = ("data", "imbalance", "epochs", "memory.capacity", "tasks", *SHAPE, "limit", "blur", "noise")
 OF_MEMORY = ("replay", "rho", "k", "dac", "distance", "space", "candidates", "rows_per_prototype", "mixup", "gamma")

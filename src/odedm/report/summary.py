@@ -8,9 +8,11 @@ from statistics import fmean
 
 from odedm.core.errors import UsageError
 from odedm.core.plain_data import dict_diff
+from odedm.core.text import counted, printable
 from odedm.report.groups import BASELINES, Group, group_runs
-from odedm.report.labels import belongs_to_memory, method_name
+from odedm.report.labels import belongs_to_memory, method_name, setting_phrase
 from odedm.report.statistics import Estimate, Paired, estimate, holm, paired
+from odedm.report.wording import canonical
 from odedm.results.comparison import STREAM
 from odedm.results.folder import FinishedRun
 from odedm.results.metrics import TITLES
@@ -99,14 +101,16 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """One row per group, and the group that all others are compared with, where one was named.
+    """One row per group, and what all others are compared with, where one was named.
 
-    `faults` has a sentence for each run that is damaged and in no row.
+    `baseline` is the one group of that name, and `baseline_name` the name where each method has a group of it. `faults`
+    has a sentence for each run that is damaged and in no row.
     """
 
     rows: tuple[Row, ...]
     baseline: Group | None = None
     faults: tuple[str, ...] = ()
+    baseline_name: str = ""
 
     @property
     def groups(self) -> list[Group]:
@@ -166,6 +170,8 @@ class Table:
         """What changes are taken against, in words that say what else differs."""
         if self.baseline is not None:
             return self.baseline.label
+        if self.baseline_name:
+            return f"'{self.baseline_name}' of the same method"
         other = any(row.differs_in for row in self.compared)
         return "the same runs without ODEDM" + (" (other gradients per row)" if other else "")
 
@@ -195,9 +201,10 @@ def summarise(runs: Sequence[FinishedRun], baseline: str | None = None) -> Table
         raise UsageError("There are no runs to report: give the folder of at least one finished run.")
     groups = group_runs(runs)
     if baseline is not None:
-        named = named_group(groups, baseline)
-        partners = [None if one is named or other_problem(one, named) else named for one in groups]
-        return Table(_corrected([_row(one, partner) for one, partner in zip(groups, partners, strict=True)]), named)
+        named = groups_named(groups, baseline)
+        partners = [_partner_by_name(one, named) for one in groups]
+        rows = [_row(one, None if partner is one else partner) for one, partner in zip(groups, partners, strict=True)]
+        return Table(_corrected(rows), named[0] if len(named) == 1 else None, (), baseline)
     plain: dict[str, Group] = {}
     for one in sorted((one for one in groups if one.plain), key=lambda one: BASELINES.index(one.memory)):
         plain.setdefault(one.same_but_memory, one)
@@ -205,17 +212,60 @@ def summarise(runs: Sequence[FinishedRun], baseline: str | None = None) -> Table
     return Table(_corrected(rows))
 
 
-def named_group(groups: Sequence[Group], name: str) -> Group:
-    """Return the group whose label has all words of a name; the dots between them may be left out."""
+def by_problem(table: Table) -> dict[str, Table]:
+    """Return a table for each problem and capacity, by a heading; with a baseline where it has a group of that name.
+
+    Names of groups are those within their table, and p is corrected over its comparisons.
+    """
+    keys = [key for key in PROBLEM if key not in ("data", "class names", "class_order")]
+    varying = [key for key in keys if len({canonical(group.settings.get(key)) for group in table.groups}) > 1]
+    runs: dict[str, list[FinishedRun]] = {}
+    for group in table.groups:
+        phrases = [
+            counted(group.tasks, "task") if key == "tasks" else setting_phrase(key, group.settings.get(key))
+            for key in varying
+        ]
+        heading = ", ".join([printable(group.settings["data"]), *phrases])
+        heading += f", λ = {group.settings['memory.capacity']}" if "memory.capacity" in group.settings else ""
+        runs.setdefault(heading, []).extend(group.runs)
+    tables = {}
+    for heading, members in sorted(runs.items()):
+        has_baseline = table.baseline_name and groups_named(group_runs(members), table.baseline_name, missing_ok=True)
+        tables[heading] = summarise(members, table.baseline_name if has_baseline else None)
+    return tables
+
+
+def groups_named(groups: Sequence[Group], name: str, *, missing_ok: bool = False) -> list[Group]:
+    """Return the group whose label has all words of a name, or of each method and problem the one with fewest others.
+
+    The dots between words may be left out.
+    """
     words = _words(name)
     exact = [group for group in groups if _words(group.label) == words]
     fitting = exact or [group for group in groups if words and set(words) <= set(_words(group.label))]
-    if len(fitting) == 1:
-        return fitting[0]
-    labels = ", ".join(f"'{group.label}'" for group in (fitting or groups)[:12])
-    if fitting:
-        raise UsageError(f"--baseline '{name}' fits {len(fitting)} groups; name one by more of its words: {labels}.")
-    raise UsageError(f"No group of these runs is called '{name}', as --baseline says. There are: {labels}.")
+    if not fitting and not missing_ok:
+        labels = ", ".join(f"'{group.label}'" for group in groups[:12])
+        raise UsageError(f"No group of these runs is called '{name}', as --baseline says. There are: {labels}.")
+    named: dict[str, list[Group]] = {}
+    for group in sorted(fitting, key=lambda group: len(_words(group.label))):
+        place = canonical([group.settings.get(key) for key in ("method", "memory.capacity", *PROBLEM)])
+        named.setdefault(place, []).append(group)
+    for members in named.values():
+        if len(members) > 1 and len(_words(members[0].label)) == len(_words(members[1].label)):
+            labels = ", ".join(f"'{group.label}'" for group in members[:12])
+            raise UsageError(
+                f"--baseline '{name}' fits {len(members)} groups; name one by more of its words: {labels}."
+            )
+    return [members[0] for members in named.values()]
+
+
+def _partner_by_name(group: Group, named: Sequence[Group]) -> Group | None:
+    """The one named group, or of several that of the same method and capacity; None where it is another problem."""
+    for partner in named:
+        same = all(partner.settings.get(key) == group.settings.get(key) for key in ("method", "memory.capacity"))
+        if (len(named) == 1 or same) and not other_problem(group, partner):
+            return partner
+    return None
 
 
 def _words(label: str) -> list[str]:

@@ -4,17 +4,31 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
-from odedm.core.text import html_table, printable
+from odedm.core.text import counted, html_table, printable
 from odedm.report.groups import Group
 from odedm.report.model import Cell, Line, TableModel, model
 from odedm.report.shared_settings import in_common
 from odedm.report.statistics import FEWEST
-from odedm.report.summary import COMPARED, GRADIENTS, METRICS, Metric, Table
+from odedm.report.summary import (
+    ACC_LAST,
+    COMPARED,
+    GRADIENTS,
+    METRICS,
+    NARROW,
+    SECONDS,
+    Metric,
+    Row,
+    Table,
+    by_problem,
+)
 from odedm.report.wording import csv_text, format_interval, format_mean, format_p, number
 
 LABEL = "tab:odedm"
 """What a table is called in LaTeX, unless somebody says otherwise."""
+SEEDS_THAT_RANK = 3
+"""Groups of fewer are not ranked among the others."""
 CHANGE_COLUMNS = ("", "_error", "_low", "_high", "_p", "_holm", "_n", "_better")
 PAPER_COLUMNS = ("", "_error", "_gap", "_allowed", "_verdict")
 NAMES = {"\\": "backslash", "~": "asciitilde", "^": "asciicircum", "<": "less", ">": "greater", "|": "bar"}
@@ -33,6 +47,40 @@ def to_markdown(table: Table) -> str:
     """Return the table as GitHub Markdown: mean ± standard error over seeds, changes with interval and Holm's p."""
     head, *rows = table_words(model(table), METRICS, paper=True)
     return markdown_rows(head, rows)
+
+
+def report_markdown(table: Table) -> str:
+    """Return a table in Markdown for each problem and capacity, with a heading and the origin of its runs.
+
+    Where there is one problem, it is the whole table alone. Against a named baseline the best group stands first, but
+    for groups of few seeds.
+    """
+    tables = by_problem(table)
+    if len(tables) < 2:
+        return to_markdown(table)
+    sections = []
+    for heading, part in tables.items():
+        rows = tuple(sorted(part.rows, key=_rank)) if table.baseline_name else part.rows
+        head, *lines = table_words(model(replace(part, rows=rows)), (*NARROW, GRADIENTS, SECONDS), paper=False)
+        sections.append(f"## {heading}\n\n{markdown_rows(head, lines)}\n{_origin(part)}\n")
+    return "\n".join(sections)
+
+
+def _rank(row: Row) -> tuple[bool, float]:
+    return len(row.group.runs) < SEEDS_THAT_RANK, -row.values[ACC_LAST.key].mean
+
+
+def _origin(table: Table) -> str:
+    """How many runs a table has, their seeds, and what made them."""
+    runs = [run for group in table.groups for run in group.runs]
+    seeds = sorted({run.seed for run in runs})
+    words = [counted(len(runs), "run"), f"seeds {seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else f"seed {seeds[0]}"]
+    for name, longest in (("commit", 7), ("device", 60), ("torch", 40)):
+        values = sorted(
+            {printable(run.result.provenance[name])[:longest] for run in runs if name in run.result.provenance}
+        )
+        words += [f"{name} {', '.join(values)}"] if values else []
+    return f"{'; '.join(words)}."
 
 
 def markdown_rows(head: Sequence[str], rows: Iterable[Sequence[str]], *, texts: int = 1) -> str:

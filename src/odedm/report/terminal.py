@@ -17,7 +17,7 @@ from odedm.core.text import printable
 from odedm.report.labels import memory_name
 from odedm.report.model import Line, TableModel, model
 from odedm.report.summary import ACC_MEAN, FORGETTING, TASK_IL, Metric, Table
-from odedm.report.tables import LABEL, format_change, format_value, to_csv, to_latex, to_markdown
+from odedm.report.tables import LABEL, format_change, format_value, report_markdown, to_csv, to_latex
 from odedm.report.verdicts import notes
 from odedm.report.wording import format_mean, number
 from odedm.results.result import Result
@@ -38,7 +38,7 @@ def print_table(table: Table, console: Console, form: str = "rich", *, caption: 
     if form == "latex":
         console.file.write(to_latex(table, caption=caption, label=label))
     elif form != "rich":
-        console.file.write({"markdown": to_markdown, "csv": to_csv}[form](table))
+        console.file.write({"markdown": report_markdown, "csv": to_csv}[form](table))
     else:
         lines = model(table)
         for text in [*_table_lines(lines, console.width), *_paper_lines(lines)]:

@@ -86,7 +86,7 @@ def _unpaired(table: Table) -> list[str]:
     hint = "`odedm report --baseline NAME` compares all with one group."
     if not table.compared and not sentences:
         return [f"Nothing to compare: no two groups differ by the memory alone. {hint}"]
-    if lonely and table.compared:
+    if lonely and table.compared and not table.baseline_name:
         sentences.append(f"No runs without ODEDM share all other settings with {_listed(lonely)}. {hint}")
     return sentences
 

@@ -18,15 +18,6 @@ STREAM = (
     *("validation", "first_tasks", "shuffle"),
 )
 """What makes the stream: with another one the same task is another problem."""
-IGNORED = ("seed", "threads", "device", "cuda_graph", "class_order", "eval_classes", "data")
-"""Settings that have a sentence of their own, or change nothing that is measured."""
-OPTIONS_OF = {
-    "options": "method",
-    "net_options": "net",
-    "retrieval_options": "retrieval",
-    "optimizer_options": "optimizer",
-}
-"""Tables of options, each with the setting that names whose they are."""
 
 Row = tuple[str, str, str]
 """The name of what differs, and its first and second value."""
@@ -64,7 +55,7 @@ def compare(first: Result, second: Result) -> Difference:
     """Return what differs between two results, and whether they can be compared honestly."""
     configuration = _rows(first.experiment, second.experiment)
     origin = _rows(first.provenance | {"finished": None}, second.provenance | {"finished": None})
-    cautions = _cautions(first, second, configuration)
+    cautions = _cautions(first, second)
     return Difference(configuration, origin, _outcome(first, second), _obstacles(first, second), cautions)
 
 
@@ -125,20 +116,13 @@ def _obstacles(first: Result, second: Result) -> list[str]:
     return obstacles
 
 
-def _cautions(first: Result, second: Result, configuration: list[Row]) -> list[str]:
+def _cautions(first: Result, second: Result) -> list[str]:
     """Return what else could explain a difference."""
-    left, right = first.experiment, second.experiment
     cautions = []
-    if left["seed"] != right["seed"]:
+    if first.experiment["seed"] != second.experiment["seed"]:
         cautions.append("the seeds differ, so the difference is not paired and one of each says little")
     elif first.class_il != second.class_il:
         cautions.append("one seed says little: compare several with `odedm report`")
-    if left["memory"].get("capacity") != right["memory"].get("capacity"):
-        cautions.append("the memories hold other numbers of rows")
-    settings = {name.partition(".")[0] for name, _, _ in configuration} - {*STREAM, *IGNORED}
-    settings -= {options for options, owner in OPTIONS_OF.items() if owner in settings}
-    if len(settings) > 1:
-        cautions.append(f"several things were changed at once ({', '.join(sorted(settings))})")
     origins = first.provenance, second.provenance
     for name in ("precision", "device"):
         if origins[0].get(name) != origins[1].get(name):

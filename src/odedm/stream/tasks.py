@@ -16,7 +16,7 @@ from odedm.core.rows import Rows, Task
 from odedm.core.text import counted
 from odedm.core.validators import Bool, Choice, Float, Int, Share, refused, validate_params
 from odedm.stream.augment import Transform
-from odedm.stream.class_schedule import Labels, Sizes, classes_return, schedule
+from odedm.stream.class_schedule import Labels, Sizes, classes_return, is_regular, schedule
 from odedm.stream.dataset import Dataset
 from odedm.stream.domains import check_domain, in_domain
 from odedm.stream.scenarios import (
@@ -91,6 +91,11 @@ class Stream:
     def classes_per_task(self) -> int:
         """Return how many classes a task has, in the largest."""
         return max(len(task.classes) for task in self.tasks)
+
+    @property
+    def is_regular(self) -> bool:
+        """Whether equally many classes for each task, each in one, say which labels are whose."""
+        return self.labels == self.schedule and is_regular(self.labels)
 
     @property
     def classes_return(self) -> bool:

@@ -30,7 +30,6 @@ from odedm.results.metrics import average_accuracy
 from odedm.results.provenance import provenance
 from odedm.results.result import Result
 from odedm.results.run_summary import summary_html, summary_line
-from odedm.stream.class_schedule import is_regular
 from odedm.stream.dataset import Dataset
 from odedm.stream.tasks import split
 from odedm.training.batches import task_batches
@@ -327,11 +326,6 @@ class Run:
             columns=self.experiment.eval_classes,
         )
 
-    def _task_labels(self) -> list[list[int]] | None:
-        """Return the labels of each task's classes; None where equally many for each task say it all."""
-        labels, schedule = self.stream.labels, self.stream.schedule
-        return None if labels == schedule and is_regular(labels) else [list(classes) for classes in labels]
-
     def _result(self) -> Result:
         progress = self.progress
         steps = {"eager": progress.step - progress.captured, "captured": progress.captured}
@@ -347,5 +341,5 @@ class Run:
             | {name: value for name, value in (("notes", progress.notes), ("plugins", self.origins)) if value},
             anytime=progress.anytime if self.observation.anytime else None,
             sample_gradients=self.method.net.gradient_rows / sum(len(task) for task in self.stream.tasks),
-            task_labels=self._task_labels(),
+            task_labels=None if self.stream.is_regular else [list(classes) for classes in self.stream.labels],
         )

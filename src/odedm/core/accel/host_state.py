@@ -32,7 +32,7 @@ def host_state(owner: object, *, without: Sequence[str] = ()) -> Hashable:
 
 
 def _held(owner: object, above: tuple[object, ...], without: Sequence[str] = ()) -> Hashable:
-    """What the attributes of an object would freeze; one that is inside itself counts as the object that it is."""
+    """Return what the attributes of an object would freeze; one inside itself counts as the object that it is."""
     if any(owner is outer for outer in above):
         return _Same(owner)
     held = {name: value for name, value in vars(owner).items() if name not in without}

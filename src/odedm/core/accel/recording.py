@@ -91,7 +91,7 @@ class GraphedFunction:
         self._pool: Any = None
 
     def __call__(self, *arguments: Any) -> tuple[Tensor, ...]:
-        """The function's value."""
+        """Return the function's value."""
         tensors = [tensor for argument in arguments for tensor in _tensors(argument)]
         if not (self.allowed and on_gpu(tensors[0])):
             return self.function(*arguments)
