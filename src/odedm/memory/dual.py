@@ -46,7 +46,7 @@ class DualBuffer:
         all_or_nothing: pin nothing if any class is refused or missing. Else what fits is pinned, and candidates of
             other classes give way to prototypes.
         from_short_term: choose among the short-term rows of classes that have no candidates, and take rows that become
-            prototypes out of the short-term part, for else each would cost two rows of λ. All rows have an `index` then,
+            prototypes out of the short-term part, for else each would cost two rows of λ. All rows have an `index`,
             their place in the stream, by which none is chosen twice.
         in_place: never make a new store, for a recorded step goes on with the one that is there.
     """
