@@ -12,7 +12,7 @@ from torch import nn
 import odedm
 from odedm import ODEDM, Experiment, NoMemory, Observation, Reservoir, UsageError
 from odedm.checkpoint.stop import Stopped
-from odedm.execute.run_job import train_job
+from odedm.execute.run_job import run_job
 from odedm.methods.er import ER
 from odedm.results.verification import is_sound, verify
 
@@ -311,9 +311,9 @@ def test_a_resumed_run_keeps_it_as_it_was_asked_to(tmp_path):
     for name, first, then in [("asked", True, None), ("later", False, True)]:
         looks = [None if each is None else Observation(keep_model=each) for each in (first, then)]
         with pytest.raises(Stopped):
-            train_job(job_of(plan, tmp_path / name, observation=looks[0]), stop=lambda: True)
+            run_job(job_of(plan, tmp_path / name, looks[0]), stop=lambda: True)
         said = []
-        outcome = train_job(job_of(plan, tmp_path / name, observation=looks[1]), said.append)
+        outcome = run_job(job_of(plan, tmp_path / name, looks[1]), said.append)
         assert not [each for each in said if "This run began" in getattr(each, "line", "")]
         x = outcome.data.test_image
         assert np.array_equal(odedm.load(tmp_path / name).predict(x), outcome.predict(x))
