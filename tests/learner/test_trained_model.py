@@ -311,9 +311,9 @@ def test_a_resumed_run_keeps_it_as_it_was_asked_to(tmp_path):
     for name, first, then in [("asked", True, None), ("later", False, True)]:
         looks = [None if each is None else Observation(keep_model=each) for each in (first, then)]
         with pytest.raises(Stopped):
-            run_job(job_of(plan, tmp_path / name, looks[0]), stop=lambda: True)
+            run_job(job_of(plan, tmp_path / name, observation=looks[0]), stop=lambda: True)
         said = []
-        outcome = run_job(job_of(plan, tmp_path / name, looks[1]), said.append)
+        outcome = run_job(job_of(plan, tmp_path / name, observation=looks[1]), said.append)
         assert not [each for each in said if "This run began" in getattr(each, "line", "")]
         x = outcome.data.test_image
         assert np.array_equal(odedm.load(tmp_path / name).predict(x), outcome.predict(x))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from odedm.report.load import load
 from odedm.report.summary import METRICS, Table, summarise
 from odedm.report.tables import LABEL, to_csv, to_html, to_latex, to_markdown
 from odedm.report.terminal import as_text
+from odedm.report.verdicts import notes
 from odedm.results.folder import FinishedRun
 from odedm.results.result import Result
 from odedm.results.run_summary import accuracy_picture
@@ -125,7 +127,8 @@ class Results:
     def _repr_html_(self) -> str:
         table = self.table
         curves = {each.label: [run.result.acc for run in each.runs] for each in table.groups}
-        return to_html(table) + accuracy_picture(curves)
+        below = "".join(f"<p>{html.escape(note)}</p>" for note in notes(table) if len(table.rows) > 1)
+        return to_html(table) + below + accuracy_picture(curves)
 
 
 def _results(given: Any) -> list[Result]:
