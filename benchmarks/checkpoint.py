@@ -31,7 +31,7 @@ from odedm.core.accel.streams import own_stream
 from odedm.core.registry import METHODS
 from odedm.execute.job import RunOptions
 from odedm.execute.planning import job_of
-from odedm.execute.run_job import checkpointer_of, train_job
+from odedm.execute.run_job import checkpointer_of, run_job
 from odedm.results.provenance import versions
 from odedm.stream.dataset import from_arrays
 from odedm.training.numerics import deterministic_numerics
@@ -130,7 +130,7 @@ def share(capacity: int, schedule: str, data: Dataset, given: argparse.Namespace
         start = time.perf_counter()
         run = prepare(experiment("derpp", capacity, data, given), data)
         job = job_of(run, Path(folder) / "run", RunOptions(Schedule.parse(schedule)))
-        outcome = train_job(job, data=data)
+        outcome = run_job(job, data=data)
         wall = time.perf_counter() - start
     spent = outcome.result.seconds.get("checkpoint", 0.0)
     steps = outcome.result.provenance["steps"]

@@ -67,7 +67,10 @@ def consolidate(
         parts = [x[label == c] for c in range(clusters)]
         pairs = [*combinations(parts, 2)]
         watch.some(pairs, cloud_cost)
-        far = [[float(Sinkhorn().between_sets(torch.from_numpy(p), torch.from_numpy(q))) for q in parts] for p in parts]
+        far = {
+            (p, q): float(Sinkhorn().between_sets(torch.from_numpy(parts[p]), torch.from_numpy(parts[q])))
+            for p, q in combinations(range(clusters), 2)
+        }
         best = closest_subset(far, [len(part) for part in parts], k)
         x = np.concatenate([parts[c] for c in best]) if best else x
     if k <= 10:

@@ -24,7 +24,7 @@ import numpy as np
 from odedm import ODEDM, Experiment, blobs
 from odedm.execute.job import Event, Progress
 from odedm.execute.planning import job_of
-from odedm.execute.run_job import train_job
+from odedm.execute.run_job import run_job
 from odedm.results.provenance import commit, processor
 from odedm.training.preparation import prepare
 
@@ -50,7 +50,7 @@ def main() -> None:
             samples.append((event.done, time.monotonic() - start, resident()))
 
     with tempfile.TemporaryDirectory() as folder:
-        outcome = train_job(job_of(prepare(plan, data), Path(folder) / "run"), look, data=data)
+        outcome = run_job(job_of(prepare(plan, data), Path(folder) / "run"), look, data=data)
     steps = sum(outcome.result.provenance["steps"].values())
     about = {
         "command": " ".join(["python", *sys.argv]),

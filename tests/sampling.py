@@ -17,7 +17,7 @@ KEEPING = [name for name, entry in METHODS.items() if "no memory" not in entry.l
 """All methods but bounds, which take no memory."""
 QUICK = {"gdumb": {"fit_epochs": 4}}
 """Hyper-parameters with which a method that takes long does the same for less."""
-FIRST_POLICIES = ("reservoir", "task-quota", "task-quota-released", "herded", "purity")
+FIRST_POLICIES = ("reservoir", "task-quota", "herded", "purity")
 
 
 def pairs(methods, others, first_others=None, per_method=3):

@@ -111,7 +111,7 @@ def test_clusters_are_those_of_the_cpu_and_repeat(k, d):
     here, there, again = found("cpu"), found("cuda"), found("cuda")
     assert there[1] == again[1] == here[1]
     for one, own, same in zip(there[0], here[0], again[0], strict=True):
-        assert one.label.cpu().equal(own.label)
+        assert one.labels.cpu().equal(own.labels)
         torch.testing.assert_close(one.centers.cpu(), own.centers, rtol=1e-4, atol=1e-4)
         assert one.inertia == pytest.approx(own.inertia, rel=1e-4)
         assert one.centers.equal(same.centers)

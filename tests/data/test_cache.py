@@ -230,7 +230,7 @@ HARM = {
     "manifest: deep nesting": ("manifest.json", lambda content: b"[" * 100_000, "cannot be used"),
     "manifest: of the version before": (
         "manifest.json",
-        lambda content: content.replace(b"data/2", b"data/1"),
+        lambda content: content.replace(b"data/3", b"data/2"),
         "another version of odedm",
     ),
     "arrays: truncated": ("test_image.npy", lambda content: content[:-1], "truncated"),
@@ -422,7 +422,7 @@ def test_sixty_thousand_rows_open_in_a_moment(tmp_path):
 def test_the_manifest_is_plain_json(flowers, data_folder):
     import_as(flowers, "flowers")
     plain = json.loads((data_folder / "flowers" / "manifest.json").read_text())
-    assert plain["schema"] == "odedm.data/2"
+    assert plain["schema"] == "odedm.data/3"
     assert plain["source"] == "My Flowers", "a name, not where it lay on somebody's disk"
     assert plain["rows"] == [12, 4]
 
@@ -511,7 +511,7 @@ def test_nothing_piles_up_beside_the_data_sets(flowers, data_folder):
 def test_a_data_set_of_another_version_is_made_anew_from_its_path(flowers, data_folder):
     first = import_path(flowers)
     path = data_folder / first.name / "manifest.json"
-    path.write_text(path.read_text().replace("odedm.data/2", "odedm.data/1"))
+    path.write_text(path.read_text().replace("odedm.data/3", "odedm.data/1"))
     with pytest.raises(UsageError, match="another version of odedm wrote it. Remove '.*' and import it again"):
         load_dataset(first.name)
     assert import_path(flowers) == first

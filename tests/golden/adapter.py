@@ -56,7 +56,7 @@ class Words:
         """
         (job,) = self.inner("execute.planning:plan_jobs")([experiment], lambda _: folder).jobs
         try:
-            return self.inner("execute.run_job:train_job")(job, data=data, stop=stop)
+            return self.inner("execute.attempt:attempt_run")(job, data=data, stop=stop)
         except self.inner("checkpoint.stop:Stopped"):
             return None
 
@@ -104,11 +104,18 @@ PATHS: dict[str, str] = {
     "Result.census": "class_counts",
 }
 """By "kind.path": attributes and methods that are elsewhere."""
-INNER: dict[str, str] = {"consolidate.kmeans:kmeans": "selection.kmeans:kmeans"}
+INNER: dict[str, str] = {
+    "consolidate.kmeans:kmeans": "selection.kmeans:kmeans",
+    "execute.attempt:attempt_run": "execute.run_job:run_job",
+}
 """What is no public name, by "module:name"."""
 COLUMNS: dict[str, dict[str, str]] = {"settings": {new: old for old, new in RUN_WORDS.items()}}
 """By kind of table: today's names of columns or keys, each with the old one."""
-OPTIONS: dict[str, str | Sequence[str]] = {"--setting": "--imbalance", "--lanes": "--workers"}
+OPTIONS: dict[str, str | Sequence[str]] = {
+    "--setting": "--imbalance",
+    "--lanes": "--workers",
+    "--events": ["--log", "jsonl:{}"],
+}
 """Options of the command line: another name, or words in its place, where {} stands for the value."""
 STUDY: dict[str, str] = {**RUN_WORDS}
 """Settings of a study's file, by a dotted path."""

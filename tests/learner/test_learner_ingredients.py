@@ -191,3 +191,32 @@ def test_an_optimizer_that_keeps_rows_and_columns_goes_on_when_classes_join(tmp_
     x, y = rows([0, 1, 2, 3] * 10, seed=78)
     assert learner.score(x, y) > 0.5
     assert np.array_equal(learner.predict_proba(x), again.predict_proba(x))
+
+
+def test_a_warm_up_and_a_norm_for_gradients_go_on_after_a_file(tmp_path):
+    batches = list(blocks(0, 1))
+    settings = {"warmup": 6, "clip_norm": 0.01, "lr": 0.5, "optimizer": "adamw"}
+    whole = learned(batches, **settings)
+    first = learned(batches[:3], **settings)
+    rates = [float(group["lr"]) for group in first._fitted.engine.method.optimizer.param_groups]
+    assert rates == [pytest.approx(0.25)], "three of six batches"
+    again = Learner.load(first.save(tmp_path / "file"))
+    for x, y in batches[3:]:
+        again.partial_fit(x, y)
+    x, _ = batches[0]
+    assert again.predict_proba(x).tobytes() == whole.predict_proba(x).tobytes()
+    assert float(again._fitted.engine.method.optimizer.param_groups[0]["lr"]) == 0.5
+
+
+def test_gradients_are_cut_to_the_norm():
+    learner = learned([rows([0, 1] * 4)], clip_norm=1e-3, lr=1.0)
+    weights = [weight.detach().clone() for weight in learner._fitted.engine.method.net.parameters()]
+    learner.partial_fit(*rows([1, 0] * 4, seed=3))
+    moved = [new - old for new, old in zip(learner._fitted.engine.method.net.parameters(), weights, strict=True)]
+    assert torch.cat([each.flatten() for each in moved]).norm().item() == pytest.approx(1e-3, rel=1e-3)
+
+
+@pytest.mark.parametrize("name", ["linear", "cosine"])
+def test_a_schedule_that_ends_with_the_stream_is_refused(name):
+    with pytest.raises(UsageError, match=f"The schedule '{name}' falls until the stream ends"):
+        Learner("er", schedule=name)

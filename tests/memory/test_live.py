@@ -200,7 +200,7 @@ def test_another_capacity_keeps_prototypes_by_k_and_thins_them_by_rho():
     assert fresh.capacity == 7
 
 
-@pytest.mark.parametrize("policy", ["task-quota", "task-quota-released"])
+@pytest.mark.parametrize("policy", ["task-quota", "class-quota"])
 def test_policies_that_choose_at_borders(policy):
     memory = DualMemory(32, k=2, short_policy=policy, selection=Prototypes(space="pixels"))
     for task in range(2):

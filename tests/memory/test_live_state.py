@@ -22,7 +22,7 @@ KINDS = {
     "bounded": ODEDM(30, k=2, candidates=4, selection=Prototypes(space="pixels")),
     "quota": ODEDM(30, k=2, short_policy="task-quota", selection=Prototypes(space="pixels")),
     "reservoir": Reservoir(30),
-    "native": Native(30, policy="task-quota-released"),
+    "native": Native(30, policy="class-quota"),
 }
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
@@ -130,9 +130,9 @@ def with_tensor(state, name, change):
 
 
 BAD = {
-    "no state": (lambda s: {"a": 1}, "no state of a memory in the format 'odedm.memory/3'; 'None' was found"),
-    "no table": (lambda s: [1], "'list' was found"),
-    "another version": (lambda s: changed(s, "schema", "odedm.memory/9"), "'odedm.memory/9' was found"),
+    "no state": (lambda s: {"a": 1}, "no state of a memory in the format 'odedm.memory/3'; 'None' was given"),
+    "no table": (lambda s: [1], "'list' was given"),
+    "another version": (lambda s: changed(s, "schema", "odedm.memory/9"), "'odedm.memory/9' was given"),
     "no tensors": (lambda s: changed(s, "tensors", 3), "no state of a memory"),
     "no memory": (lambda s: changed(s, "memory", {"name": "x"}), "must be one of reservoir, native, odedm"),
     "strange setting": (lambda s: changed(s, "memory", {**s["memory"], "x": 1}), "has 'x', which this version"),

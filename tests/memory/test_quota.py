@@ -10,7 +10,7 @@ from odedm.core.rows import rank_within
 from odedm.core.timer import Timer
 from odedm.memory.dual import DualBuffer
 from odedm.memory.prototype_quotas import FixedQuota
-from odedm.memory.quota import ReleasedTaskQuota, TaskQuota, priorities, quotas
+from odedm.memory.quota import TaskQuota, priorities, quotas
 from odedm.selection.distance import L2
 from odedm.selection.selector import PrototypeSelector
 
@@ -187,19 +187,3 @@ def test_ranks_and_priorities(sizes):
     assert key.dtype == torch.float64
     best = key.argsort(descending=True).tolist()
     assert best == sorted(range(len(rank)), key=lambda i: (int(rank[i]), -int(number[i])))
-
-
-def test_the_released_quota_is_full_and_nearly_balanced():
-    counts = torch.zeros(3)
-    for seed in range(60):
-        memory = ReleasedTaskQuota(30, [ColumnSpec("label", dtype=torch.int64), ColumnSpec("task", dtype=torch.int64)])
-        rng = torch.Generator().manual_seed(seed)
-        for index in range(3):
-            label = torch.full((50,), index)
-            probe = type("NoFields", (), {"annotate": lambda self, rows: {}})()
-            memory.end_task(Task(index, 3, (index,), {"label": label, "task": label}), probe, rng=rng)
-            assert memory.size() == 30
-        counts += torch.bincount(memory.rows()["task"], minlength=3)
-    share = counts / counts.sum()
-    assert (share - 1 / 3).abs().max() < 0.05
-    assert len(set(counts.tolist())) > 1, "nearly, not exactly"

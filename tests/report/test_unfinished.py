@@ -12,7 +12,7 @@ from odedm.checkpoint.lock import hold
 from odedm.checkpoint.schedule import Schedule
 from odedm.checkpoint.stop import Stopped
 from odedm.core.errors import UsageError
-from odedm.execute.run_job import train_job
+from odedm.execute.run_job import run_job
 from odedm.report.load import gather
 from odedm.report.unfinished import find_unfinished
 
@@ -24,7 +24,7 @@ def stopped(tmp_path_factory):
     job = job_of(SMALL, place / "one" / "seed-0", schedule=Schedule.parse("task"))
     looks = []
     with pytest.raises(Stopped):
-        train_job(job, stop=lambda: looks.append(1) or len(looks) > 30)
+        run_job(job, stop=lambda: looks.append(1) or len(looks) > 30)
     return place
 
 

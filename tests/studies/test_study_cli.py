@@ -15,6 +15,7 @@ from odedm.cli.app import app
 from odedm.cli.tune_command import _one_method
 from odedm.results.folder import find_runs
 from odedm.results.result import Result
+from odedm.studies.run_store import RunStore
 from odedm.studies.spec import parse, read, read_to_run
 from odedm.studies.tuning import TrialResult, differing
 
@@ -171,6 +172,17 @@ def test_a_validated_study_has_a_folder_of_its_own_and_its_choice_says_so(
     assert "chosen on the test set" in both
     (line,) = [line for line in both.splitlines() if "chosen on validation rows" in line and "validation=" not in line]
     assert "ODEDM" in line
+
+
+def test_a_command_reads_the_results_of_its_folder_once(toml: Path, tmp_path: Path, monkeypatch) -> None:
+    looks = []
+    results = RunStore._results
+    monkeypatch.setattr(RunStore, "_results", lambda store: looks.append(store) or results(store))
+    words = ("study", toml, "--out", tmp_path / "study", "--device", "cpu", "--only", "memory=plain", "--seeds", 1)
+    for _ in range(2):
+        looks.clear()
+        odedm(*words)
+        assert len(looks) == 1
 
 
 def test_a_narrowed_call_leaves_the_whole_study_in_the_folder(toml: Path, tmp_path: Path) -> None:

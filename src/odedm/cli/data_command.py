@@ -198,7 +198,6 @@ def show(name: Name, as_json: AsJson = False) -> None:
         "training views": f"pad {manifest.pad}, {'mirrored half of the time' if manifest.flip else 'not mirrored'}",
         "mean": _numbers(manifest.mean),
         "deviation": _numbers(manifest.deviation),
-        "measured": f"{_numbers(manifest.measured_mean)}; {_numbers(manifest.measured_deviation)}",
         "skipped files": str(manifest.skipped),
         "checksum": manifest.checksum,
         "folder": f"{cache.root() / manifest.name} ({sum(manifest.file_bytes) / 1e6:.1f} MB)",

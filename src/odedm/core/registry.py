@@ -89,9 +89,6 @@ MEMORIES = {
 POLICIES = {
     "reservoir": Entry("memory.reservoir:ReservoirMemory", "A uniform sample of the whole stream."),
     "task-quota": Entry("memory.quota:TaskQuota", "As many rows of every task, by a second visit when it ends (FDR)."),
-    "task-quota-released": Entry(
-        "memory.quota:ReleasedTaskQuota", "FDR's quota as the framework releases it: off by one, nearly balanced."
-    ),
     "class-quota": Entry(
         "memory.quota:ClassQuota", "As many random rows of every class, chosen when a task ends (GEM)."
     ),

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from odedm.data.contents import OnProgress
     from odedm.data.images import Array
 
-SCHEMA = "odedm.data/2"
+SCHEMA = "odedm.data/3"
 MANIFEST = "manifest.json"
 COLUMNS = ("image", "label", "test_image", "test_label")
 """In the order of `Dataset`, and of its checksum; each is a file `<column>.npy`."""
@@ -50,7 +50,7 @@ def root() -> Path:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a cache holds. `mean` and `deviation` are those used; the measured ones are of the training rows.
+    """What a cache holds. `mean` and `deviation` are the published ones, or those of the training rows.
 
     `dtype` and `shape` are those of a row, `file_bytes` the length of each column's file.
     """
@@ -64,8 +64,6 @@ class Manifest:
     rows: tuple[int, int]
     mean: tuple[float, ...]
     deviation: tuple[float, ...]
-    measured_mean: tuple[float, ...]
-    measured_deviation: tuple[float, ...]
     tasks: int
     pad: int
     flip: bool
@@ -183,7 +181,7 @@ def open_columns(folder: Path) -> list[Array]:
 
 
 def checksum(folder: Path) -> str:
-    """Return the fingerprint of every row, equal to `Dataset.checksum` of the same data."""
+    """Return the checksum of every row, equal to `Dataset.checksum` of the same data."""
     digest = hashlib.blake2b(digest_size=16)
     for path, column in zip(column_files(folder), open_columns(folder), strict=True):
         digest.update(f"{column.shape}torch.{column.dtype}".encode())

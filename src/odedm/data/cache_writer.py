@@ -56,8 +56,6 @@ def write(
         rows=contents.rows,
         mean=known.mean if known else mean,
         deviation=known.deviation if known else deviation,
-        measured_mean=mean,
-        measured_deviation=deviation,
         tasks=known.tasks if known else default_tasks(len(contents.class_names)),
         pad=known.pad if known else min(shape[1:], default=0) // 8,
         flip=known.flip if known else False,

@@ -54,7 +54,7 @@ def download(url: str, target: Path, known: Sequence[Archive], on_progress: OnPr
                     raise UsageError(f"'{url}' cannot be had: {describe_error(error)}. {manual}") from error
             time.sleep(min(2.0**attempt, 8.0) * RETRY_PAUSE)
         if not _is_known(part, known):
-            present = f"{part.stat().st_size} bytes, {', '.join(digest(part, name) for name in ('md5', 'sha256'))}"
+            present = f"{part.stat().st_size} bytes, md5 {digest(part, 'md5')}, sha256 {digest(part, 'sha256')}"
             raise UsageError(f"What came from '{url}' is not the known file ({present}); it was removed. {manual}")
         os.replace(part, target)
     finally:
@@ -89,13 +89,11 @@ def _is_known(path: Path, known: Sequence[Archive]) -> bool:
     """Return whether a file is one of those that are known; any file is, where none is."""
     size = path.stat().st_size
     return not known or any(
-        archive.size in (None, size) and digest(path, archive.digest.partition(":")[0]) == archive.digest
-        for archive in known
+        archive.size in (None, size) and digest(path, archive.algorithm) == archive.digest for archive in known
     )
 
 
 def digest(path: Path, algorithm: str) -> str:
-    """Return the digest of a file as "algorithm:hexadecimal digits"."""
+    """Return the digest of a file in hexadecimal digits."""
     with path.open("rb") as file:
-        done = hashlib.file_digest(file, lambda: hashlib.new(algorithm, usedforsecurity=False))
-    return f"{algorithm}:{done.hexdigest()}"
+        return hashlib.file_digest(file, lambda: hashlib.new(algorithm, usedforsecurity=False)).hexdigest()

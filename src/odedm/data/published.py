@@ -10,17 +10,22 @@ Channels = tuple[float, float, float]
 
 @dataclass(frozen=True)
 class Archive:
-    """One official file; `size` in bytes where it is known, `digest` as in "sha256:12ab…"."""
+    """One official file; `size` in bytes where it is known, `digest` by SHA-256, or by MD5 where only that is known."""
 
     url: str
     size: int | None
     digest: str
 
     @property
+    def algorithm(self) -> str:
+        """Return what the digest was made by."""
+        return "sha256" if len(self.digest) == 64 else "md5"
+
+    @property
     def file(self) -> str:
         """Return the file's name.
 
-        >>> Archive("https://example.org/a/b.tar", None, "md5:0").file
+        >>> Archive("https://example.org/a/b.tar", None, "0").file
         'b.tar'
         """
         return self.url.rpartition("/")[2]
@@ -63,24 +68,12 @@ OTHER_NAMES = {"plane": "airplane", "aeroplane": "airplane", "car": "automobile"
 """What folders of CIFAR-10 are also called."""
 
 SIZE_AND_DIGEST = {
-    "cifar-10-binary.tar.gz": (
-        170_052_171,
-        "sha256:c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
-    ),
-    "cifar-10-python.tar.gz": (
-        170_498_071,
-        "sha256:6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce",
-    ),
-    "cifar-100-binary.tar.gz": (
-        168_513_733,
-        "sha256:58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
-    ),
-    "cifar-100-python.tar.gz": (
-        169_001_437,
-        "sha256:85cd44d02ba6437773c5bbd22e183051d648de2e7d6b014e1ef29b855ba677a7",
-    ),
-    "tiny-imagenet-200.zip": (248_100_043, "md5:90528d7ca1a48142e341f4ef8d21d0de"),
-    "imagenet-r.tar": (None, "md5:a61312130a589d0ca1a8fca1f2bd3337"),
+    "cifar-10-binary.tar.gz": (170_052_171, "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"),
+    "cifar-10-python.tar.gz": (170_498_071, "6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce"),
+    "cifar-100-binary.tar.gz": (168_513_733, "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec"),
+    "cifar-100-python.tar.gz": (169_001_437, "85cd44d02ba6437773c5bbd22e183051d648de2e7d6b014e1ef29b855ba677a7"),
+    "tiny-imagenet-200.zip": (248_100_043, "90528d7ca1a48142e341f4ef8d21d0de"),
+    "imagenet-r.tar": (None, "a61312130a589d0ca1a8fca1f2bd3337"),
 }
 
 

@@ -10,7 +10,17 @@ import torch
 
 from odedm.core.errors import UsageError, short_repr
 from odedm.core.options import with_keyword
-from odedm.core.registry import DEVICES, METHODS, OPTIMIZERS, PRECISIONS, PREDICTIONS, RETRIEVALS, STREAM_LOSSES, VIEWS
+from odedm.core.registry import (
+    DEVICES,
+    METHODS,
+    OPTIMIZERS,
+    PRECISIONS,
+    PREDICTIONS,
+    RETRIEVALS,
+    SCHEDULES,
+    STREAM_LOSSES,
+    VIEWS,
+)
 from odedm.core.validators import Choice, Device, Float, Int
 from odedm.learner.endless_memory import settle_memory
 from odedm.memory.settings import MemorySettings
@@ -21,6 +31,7 @@ from odedm.training.average_length import Length, left_after_a_batch
 from odedm.training.engine_config import EngineConfig, resolve_device
 from odedm.training.tricks import Tricks
 
+ENDING = ("linear", "cosine")
 MOST_THREADS, MOST_UPDATES, MOST_DRAWN = 1024, 1000, 1 << 20
 """What no learner can make use of: files come from anyone."""
 
@@ -96,6 +107,10 @@ class LearnerConfig:
             seed=Int().validate("seed", given["seed"]),
             device=device,
             precision=Choice("precision", PRECISIONS, also=("auto",)).validate("precision", given["precision"]),
+            optimizer_options=_table("optimizer_options", given["optimizer_options"]),
+            schedule=_schedule(given),
+            warmup=Int(0).validate("warmup", given["warmup"]),
+            clip_norm=None if given["clip_norm"] is None else Float().validate("clip_norm", given["clip_norm"]),
         )
         return cls(config, policy, given["net"], _table("net_options", given["net_options"]), scaling)
 
@@ -104,6 +119,17 @@ def _table(name: str, given: Any) -> Mapping[str, Any]:
     if given is not None and not isinstance(given, Mapping):
         raise UsageError(f"{name} must be a table of names and values; {short_repr(given)} was given.")
     return given or {}
+
+
+def _schedule(given: Mapping[str, Any]) -> str:
+    """Return the schedule's name; those that end with the stream are refused, for a learner's stream has no end."""
+    name = _name("schedule", SCHEDULES, given)
+    if name in ENDING:
+        raise UsageError(
+            f"The schedule '{name}' falls until the stream ends, and a learner's stream has no end. Give 'constant', "
+            "with warmup=… if the rate should rise at first, or a function of the batch's number by its name."
+        )
+    return name
 
 
 def _name(what: str, table: Mapping[str, Any], given: Mapping[str, Any]) -> str:

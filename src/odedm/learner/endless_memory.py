@@ -101,7 +101,7 @@ def learner_buffer(
     """
     fields = (image, *(ColumnSpec(name, dtype=torch.int64) for name in RAW[1:]), *method_columns)
     columns = [each.name for each in fields] if settings.keeps_stream_fields else RAW
-    return build_dual(settings, policy, fields, device, rngs, columns=columns, moves=True)
+    return build_dual(settings, policy, fields, device, rngs, columns=columns, from_short_term=True)
 
 
 def open_candidates(dual: DualBuffer, classes: Iterable[int]) -> list[int]:

@@ -45,6 +45,7 @@ class Fitted:
         schema: what its rows are.
         labels: the classes so far.
         rows: how many have come.
+        batches: in how many batches.
         last_seen: how many rows had come when each class was last seen; -1 of classes that were only announced.
         new_rows: rows of each class since it was consolidated.
         events: the last things that happened to the memory.
@@ -59,6 +60,7 @@ class Fitted:
     new_rows: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     events: deque[LearnerEvent] = field(default_factory=lambda: deque(maxlen=KEPT_EVENTS))
     warned: bool = False
+    batches: int = 0
     all_seen: bool = False
     """Whether no class was only announced."""
     warnings: list[str] = field(default_factory=list)
@@ -80,6 +82,7 @@ class Fitted:
     def count(self, numbers: NDArray[np.int64]) -> None:
         """Count rows of these classes [n]."""
         self.rows += len(numbers)
+        self.batches += 1
         self.new_rows += np.bincount(numbers, minlength=len(self.new_rows))
         self.last_seen[numbers] = self.rows
         if not self.all_seen:

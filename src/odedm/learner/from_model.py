@@ -51,6 +51,8 @@ def continued(kind: type[Learner], saved: SavedModel, when: Mapping[str, Any]) -
         batch=plan.batch,
         draw=plan.replay_batch,
         optimizer=plan.optimizer,
+        optimizer_options=plan.optimizer_options,
+        clip_norm=plan.clip_norm,
         retrieval=plan.retrieval,
         retrieval_options=dict(plan.retrieval_options),
         updates=asked.updates,

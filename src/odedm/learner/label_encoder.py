@@ -28,6 +28,17 @@ def read_labels(y: Any, rows: int) -> tuple[str, list[Any]]:
     return LABEL_KINDS[labels.dtype.kind] if rows else "", labels.tolist()
 
 
+def read_announced(classes: Any, kind: str) -> list[Any]:
+    """Return the labels of classes that may come, which are of the kind of those that did."""
+    if isinstance(classes, str) or not isinstance(classes, Iterable):
+        raise UsageError(f"classes must be a list of labels that may come; {short_repr(classes)} was given.")
+    listed = list(classes)
+    other, announced = read_labels(listed, len(listed))
+    if announced and other != kind:
+        raise UsageError(f"classes are {other} and the labels {kind}; give both of one type.")
+    return announced
+
+
 @dataclass(frozen=True)
 class LabelEncoder:
     """The classes of a stream by arrival: the number of a class is its place among them. It never changes itself.

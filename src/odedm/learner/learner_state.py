@@ -26,13 +26,13 @@ from odedm.stream.augment import Transform
 if TYPE_CHECKING:
     from odedm.learner.online_learner import Learner
 
-SCHEMA = "odedm.learner/3"
+SCHEMA = "odedm.learner/4"
 OBJECTS = ("method", "net", "trigger")
 """Parameters that may be code, which no file holds."""
 PLAIN = (
     "options", "net_options", "patience", "every", "batch", "draw", "seed", "device", "threads", "precision",
     "optimizer", "retrieval", "retrieval_options", "updates", "stream_loss", "predict_by", "weight_average", "views",
-    "lr",
+    "lr", "optimizer_options", "schedule", "warmup", "clip_norm",
 )  # fmt: skip
 CONTIGUOUS = torch.contiguous_format
 
@@ -68,6 +68,7 @@ def capture(learner: Learner) -> dict[str, Any]:
         "labels": [fitted.labels.kind, list(fitted.labels.classes)],
         "outputs": engine.classes,
         "rows": fitted.rows,
+        "batches": fitted.batches,
         "warned": fitted.warned,
         "events": [[event.row, event.what, list(event.labels)] for event in fitted.events],
         "seen": int(memory.buffer.num_seen),

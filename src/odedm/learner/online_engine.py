@@ -78,8 +78,10 @@ class OnlineEngine(Engine):
         grow(self.method, classes, self.new_outputs_rng)
         lengthen(self.memory, self.method.fields(), self.view.annotate)
 
-    def learn(self, image: Tensor, label: Tensor, numbers: list[int], first: int) -> list[int]:
+    def learn(self, image: Tensor, label: Tensor, numbers: list[int], first: int, done: int) -> list[int]:
         """Make the updates on rows that are number `first` and following of the stream, and show them to the memory.
+
+        `done` batches came before.
 
         Returns:
             Those of the classes `numbers`, the same as `label`, that are new and for whose candidates there is no room.
@@ -89,6 +91,7 @@ class OnlineEngine(Engine):
             image, label = image.to(device), label.to(device)
         if self.scaler:
             self.scaler.update(image)
+        self.set_rate(done)
         index = torch.arange(first, first + amount, device=device)
         rows: Rows = {"image": image, "label": label, "index": index}
         rows |= self.update({**rows, "task": torch.zeros_like(label)})
@@ -114,7 +117,8 @@ class OnlineEngine(Engine):
 
     def stored_parts(self) -> dict[str, Any]:
         """Return all that a saved learner must hold beside the memory's rows."""
-        return {
+        schedule = {} if self.schedule is None else {"schedule": self.schedule}
+        return schedule | {
             "method": self.method,
             "views": self.view_rng,
             "starts": self.new_outputs_rng,

@@ -20,7 +20,7 @@ from odedm.learner.config import MOST_THREADS, LearnerConfig
 from odedm.learner.fitted import Changing, Fitted, FittedLearner
 from odedm.learner.from_model import continued
 from odedm.learner.growth import check_growth
-from odedm.learner.label_encoder import LabelEncoder, read_labels
+from odedm.learner.label_encoder import LabelEncoder, read_announced, read_labels
 from odedm.learner.online_engine import OnlineEngine
 from odedm.learner.turns import Turns
 
@@ -58,7 +58,9 @@ class Learner(FittedLearner):
             consolidated, where it gives labels those.
         batch: rows of one update. A call with more makes several, one with fewer makes one of what there is.
         draw: replayed rows per draw, as many as `batch` unless given.
-        optimizer: a name in `odedm list optimizers`.
+        optimizer, optimizer_options: a name in `odedm list optimizers`, and its own options.
+        schedule, warmup, clip_norm: of the learning rate, "constant" or a function of the batch's number by its name,
+            for a stream has no end to fall to; batches in which it rises; the norm to which gradients are cut.
         retrieval: a name in `odedm list retrievals`: which stored rows a draw takes; `retrieval_options` are its own.
         updates: on each batch, with fresh views and draws.
         stream_loss: "asymmetric" or "adjusted": what the cross-entropy of new rows sets against them; None is the
@@ -98,6 +100,10 @@ class Learner(FittedLearner):
         batch: int = 32,
         draw: int | None = None,
         optimizer: str = "sgd",
+        optimizer_options: Any = None,
+        schedule: str = "constant",
+        warmup: int = 0,
+        clip_norm: float | None = None,
         retrieval: str = "uniform",
         retrieval_options: Any = None,
         updates: int = 1,
@@ -116,6 +122,8 @@ class Learner(FittedLearner):
         self.precision, self.updates, self.stream_loss, self.predict_by = precision, updates, stream_loss, predict_by
         self.weight_average, self.views, self.optimizer = weight_average, views, optimizer
         self.retrieval, self.retrieval_options = retrieval, retrieval_options
+        self.optimizer_options, self.schedule, self.warmup = optimizer_options, schedule, warmup
+        self.clip_norm = clip_norm
         self._check_pace()
         LearnerConfig.of(self.get_params())
         self._turns = Turns()
@@ -165,7 +173,7 @@ class Learner(FittedLearner):
         else:  # no copy: the memory makes its own of what it keeps, and the network gets views
             schema, rows = fitted.schema, fitted.schema.read_inputs(x, copy=False)
         kind, values = read_labels(y, len(rows))
-        announced = [] if classes is None else _announced(classes, kind)
+        announced = [] if classes is None else read_announced(classes, kind)
         if fitted is None:
             with self._numerics(None):
                 fitted = self._built(schema, LabelEncoder().joined(kind, [*announced, *values]))
@@ -195,7 +203,7 @@ class Learner(FittedLearner):
             self._fitted = fitted  # of the first rows not before now: what ends before leaves nothing
             if labels is not fitted.labels:
                 fitted.join(labels)
-            crowded = fitted.engine.learn(image, torch.from_numpy(label), numbers, before)
+            crowded = fitted.engine.learn(image, torch.from_numpy(label), numbers, before, fitted.batches)
             fitted.count(label)
             fitted.check_loss()
             if crowded:
@@ -337,14 +345,3 @@ class Learner(FittedLearner):
         if self.trigger is not None and not callable(self.trigger):
             raise UsageError(f"trigger must be a function of the learner; {short_repr(self.trigger)} was given.")
         self._pace = pace
-
-
-def _announced(classes: Iterable[Any], kind: str) -> list[Any]:
-    """Return the labels of classes that may come, of the kind of those that did."""
-    if isinstance(classes, str) or not isinstance(classes, Iterable):
-        raise UsageError(f"classes must be a list of labels that may come; {short_repr(classes)} was given.")
-    listed = list(classes)
-    other, announced = read_labels(listed, len(listed))
-    if announced and other != kind:
-        raise UsageError(f"classes are {other} and the labels {kind}; give both of one type.")
-    return announced

@@ -122,7 +122,8 @@ def _restored(plan: LearnerConfig, head: Mapping[str, Any], tensors: dict[str, A
     last_seen, new_rows = (_counts(tensors.get(name), classes, rows, name).numpy() for name in ("seen_at", "news"))
     events = deque((_event(event) for event in head["events"]), maxlen=KEPT_EVENTS)
     require(isinstance(head["warned"], bool), "whether it has warned is neither true nor false")
-    return Fitted(engine, schema, labels, rows, last_seen, new_rows, events, head["warned"])
+    batches = _number(head["batches"], "number of batches")
+    return Fitted(engine, schema, labels, rows, last_seen, new_rows, events, head["warned"], batches)
 
 
 def _check_sizes(plan: LearnerConfig, schema: RowSchema, outputs: int, tensors: Mapping[str, Any]) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from odedm.core.rows import ColumnSpec, MemoryPart, ModelView, Rows, Task, count
+from odedm.core.rows import ColumnSpec, MemoryPart, ModelView, Rows, count
 from odedm.core.store import EMPTY, Accepted
 from odedm.core.stored_names import stored
 from odedm.memory.buffer import Buffer
@@ -41,6 +41,7 @@ class CBRSBuffer(Buffer):
     [2, 2]
     """
 
+    looks_at_all_rows = True
     TRANSIENT: ClassVar[frozenset[str]] = frozenset({"_index"})
 
     _index: ClassIndex | None = None
@@ -116,16 +117,9 @@ class CBRSBuffer(Buffer):
         super().pin({**rows, "full": torch.zeros_like(rows["label"], dtype=torch.bool)})
 
     def resize(self, capacity: int) -> None:
-        """Another number of rows in all: what there is no room for goes from the largest classes."""
+        """Change the number of rows in all: what there is no room for goes from the largest classes."""
         self._shrink(capacity - self._long)
         super().resize(capacity)
-
-    def graph_key(self, n: int) -> tuple[int, ...]:
-        """Classes are counted over all rows, so every number of them counts."""
-        return (*super().graph_key(n), self._short, self._long)
-
-    def end_task(self, task: Task, probe: ModelView, *, rng: torch.Generator) -> None:
-        """Nothing changes at a border."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_index": None}  # a copy has memory of its own, and writes to it are counted anew
@@ -159,7 +153,7 @@ class CBRSBuffer(Buffer):
         self.store.columns["full"].copy_(full & ~pinned)
 
     def _classes(self, arriving: Tensor | None = None) -> tuple[Tensor, int]:
-        """Which class each slot is of, and each arriving row: numbers [n] below the second value."""
+        """Return which class each slot is of, and each arriving row: numbers [n] below the second value."""
         label = self.store.columns["label"]
         label = label if arriving is None else torch.cat([label, arriving])
         if self.classes is not None:
@@ -168,7 +162,7 @@ class CBRSBuffer(Buffer):
         return which, len(names)
 
     def _full(self, which: Tensor, classes: int) -> Tensor:
-        """Which classes [C] are full: their stored rows say so."""
+        """Return which classes [C] are full: their stored rows say so."""
         marked = self.store.columns["full"] & self._belongs(MemoryPart.SHORT)
         return class_sizes(which[: self.capacity], marked, classes) > 0
 
@@ -207,10 +201,10 @@ def make_room(
         victim = ((largest.cumsum(0) > luck * largest.sum()) & largest).int().argmax(keepdim=True)
         if arriving is not None:
             new = arriving[turn : turn + 1]
-            own = which[new]
+            arrived = which[new]
             key.index_copy_(0, new, offered[new])
-            counts.index_add_(0, own, torch.ones_like(own))
-            victim = torch.where(full[own], own, victim)
+            counts.index_add_(0, arrived, torch.ones_like(arrived))
+            victim = torch.where(full[arrived], arrived, victim)
         gone = key.where((which == victim) & (key >= 0), torch.inf).argmin(keepdim=True)
         key.index_fill_(0, gone, EMPTY)
         counts.index_add_(0, victim, -torch.ones_like(victim))

@@ -29,6 +29,10 @@ class Buffer(ABC):
 
     capturable: ClassVar[bool] = True
     """Whether a step with it can be recorded on a GPU: `add` reads no value back."""
+    only_at_borders: ClassVar[bool] = False
+    """Whether nothing is stored while a task lasts."""
+    looks_at_all_rows: ClassVar[bool] = False
+    """Whether `add` looks at every stored row, so that a recorded step is good for one number of them alone."""
     needs_method: ClassVar[bool] = False
     """Whether it asks a method's scores or gradients of the host, which a training loop of one's own does not have."""
 
@@ -42,22 +46,21 @@ class Buffer(ABC):
 
     @abstractmethod
     def add(self, rows: Rows, probe: ModelView, *, rng: torch.Generator) -> None:
-        """See one stream batch."""
-
-    @abstractmethod
-    def end_task(self, task: Task, probe: ModelView, *, rng: torch.Generator) -> None:
-        """A task is over."""
+        """See one stream batch, raw images and the method's fields, after the update it led to."""
 
     def begin_task(self, task: Task) -> None:
-        """Nothing changes when a task begins."""
+        """Do nothing: a task starts."""
+
+    def end_task(self, task: Task, probe: ModelView, *, rng: torch.Generator) -> None:
+        """Do nothing: a task is over, whose rows can be read from it one last time. Here `rng` is on the CPU."""
 
     @property
     def short_capacity(self) -> int:
-        """How many short-term rows there is room for."""
+        """Return how many short-term rows there is room for."""
         return self.capacity - self._long
 
     def size(self, part: MemoryPart = MemoryPart.ALL) -> int:
-        """How many rows a part holds."""
+        """Return how many rows a part holds."""
         if part is MemoryPart.ALL:
             return self._short + self._long
         return self._short if part is MemoryPart.SHORT else self._long
@@ -84,8 +87,9 @@ class Buffer(ABC):
         self._short = min(self._short + amount, self.short_capacity)
 
     def graph_key(self, n: int) -> tuple[int, ...]:
-        """Host numbers that `add` and draws of up to n rows depend on: a recorded step is good while they last."""
-        return tuple(min(n, self.size(part)) for part in MemoryPart)
+        """Return the sizes baked into a recorded step that draws up to n rows: record anew when they change."""
+        sizes = tuple(min(n, self.size(part)) for part in MemoryPart)
+        return (*sizes, self._short, self._long) if self.looks_at_all_rows else sizes
 
     def on_graph_replay(self, n: int) -> None:
         """Count n rows that a recorded step has added: the device did its half, this is the host's half of `add`."""
@@ -113,7 +117,7 @@ class Buffer(ABC):
         self._short = min(self._short, self.short_capacity)
 
     def resize(self, capacity: int) -> None:
-        """Another number of rows in all: pinned rows stay, and of the others as many as fit, those of the largest keys.
+        """Change the number of rows in all: pinned rows stay, and of the others those of the largest keys that fit.
 
         What a smaller reservoir keeps is a uniform sample still. A larger one fills up with the rows that come next,
         and is uniform again when it has seen so many that a reservoir of this size would have dropped the lost ones.
@@ -150,7 +154,7 @@ class Buffer(ABC):
         order.copy_(order.where(pinned, LATER).argsort().argsort().where(pinned, order))
 
     def _rebuild(self, capacity: int, keep: Tensor) -> None:
-        """A new store with the marked rows [old capacity], or with the largest keys of them where not all fit."""
+        """Make a new store with the marked rows [old capacity], or with the largest keys of them where not all fit."""
         old, fields = (
             self.store,
             [ColumnSpec(name, tuple(c.shape[1:]), c.dtype) for name, c in self.store.columns.items()],
@@ -166,7 +170,7 @@ class Buffer(ABC):
         self._rank_pins()
 
     def sample(self, n: int, *, part: MemoryPart = MemoryPart.ALL, rng: torch.Generator) -> Rows:
-        """min(n, size) distinct rows of a part, uniformly at random.
+        """Draw min(n, size) distinct rows of a part, uniformly at random.
 
         By a random number for each slot, of which the largest win. On a CPU, of a memory with many slots
         (`Store.large`), by random slots one after the other instead, so that a draw of few takes no longer the larger
@@ -180,7 +184,7 @@ class Buffer(ABC):
         return self.store.read(noise.topk(min(n, self.size(part))).indices)
 
     def _few_slots(self, n: int, part: MemoryPart, rng: torch.Generator) -> Tensor:
-        """Distinct slots [n] of a part that has far more, without a look at all slots."""
+        """Return distinct slots [n] of a part that has far more, without a look at all slots."""
         index = self.store.index()
         if part is MemoryPart.LONG:
             return index.pinned[distinct(n, len(index.pinned), rng)]
@@ -190,18 +194,18 @@ class Buffer(ABC):
         return distinct(n, index.end, rng, lambda slot: belonging(self.store.key[slot], part))
 
     def rows(self, part: MemoryPart = MemoryPart.ALL) -> Rows:
-        """All rows of a part: short-term by arrival, then long-term by the order of pinning."""
+        """Return all rows of a part: short-term by arrival, then long-term by the order of pinning."""
         return self.store.read(self.ordered_slots(part))
 
     def ordered_slots(self, part: MemoryPart = MemoryPart.ALL) -> Tensor:
-        """In which slot [n] each row of a part is, in the order of `rows`."""
+        """Return in which slot [n] each row of a part is, in the order of `rows`."""
         order = self.store.columns["order"]
         order = order + self._belongs(MemoryPart.LONG) * (LATER // 2)
         rank = order.where(self._belongs(part), LATER)
         return rank.argsort()[: self.size(part)]
 
     def class_counts(self, classes: int) -> dict[str, list[int]]:
-        """Rows per class in the short-term and in the long-term part."""
+        """Return rows per class in the short-term and in the long-term part."""
         return {
             part.value: torch.bincount(self.rows(part)["label"], minlength=classes).tolist()
             for part in (MemoryPart.SHORT, MemoryPart.LONG)
@@ -229,7 +233,7 @@ a function that keeps their order, such as key.sigmoid(), and clamp below 1.
     """
     if not len(key) or (key.is_cuda and torch.cuda.is_current_stream_capturing()):
         return
-    low, high = (float(each) for each in key.aminmax())
+    low, high = (float(bound) for bound in key.aminmax())
     if not (low >= 0 and high < 1):
         raise UsageError(
             f"Keys are numbers in [0, 1); the policy {policy} offered some from {low:g} to {high:g}. Bring them into "
@@ -238,7 +242,7 @@ a function that keeps their order, such as key.sigmoid(), and clamp below 1.
 
 
 def belonging(key: Tensor, part: MemoryPart) -> Tensor:
-    """Which rows are of a part [n], going by their keys [n].
+    """Return which rows are of a part [n], going by their keys [n].
 
     >>> belonging(torch.tensor([EMPTY, 0.5, torch.inf]), MemoryPart.ALL).tolist()
     [False, True, True]
@@ -249,7 +253,7 @@ def belonging(key: Tensor, part: MemoryPart) -> Tensor:
 
 
 def distinct(n: int, end: int, rng: torch.Generator, legal: Callable[[Tensor], Tensor] | None = None) -> Tensor:
-    """Different numbers [n] below `end`, uniformly at random among those that are `legal`.
+    """Return different numbers [n] below `end`, uniformly at random among those that are `legal`.
 
     Numbers are drawn one after the other, and those that came before, or are not legal, count for nothing.
 
@@ -267,10 +271,10 @@ def distinct(n: int, end: int, rng: torch.Generator, legal: Callable[[Tensor], T
 class TaskEndBuffer(Buffer):
     """A memory that stores nothing while a task lasts and chooses from all of its rows when it ends."""
 
-    only_at_borders: ClassVar[bool] = True
+    only_at_borders = True
 
     def add(self, rows: Rows, probe: ModelView, *, rng: torch.Generator) -> None:
-        """Nothing is kept while a task lasts."""
+        """Do nothing: rows are chosen when the task ends."""
 
     def on_graph_replay(self, n: int) -> None:
-        """Nothing was added, so nothing is counted."""
+        """Do nothing: nothing was added."""

@@ -36,12 +36,12 @@ class StreamShape:
 
     @classmethod
     def of(cls, labels: tuple[tuple[int, ...], ...]) -> StreamShape:
-        """The shape of a stream whose tasks have these labels.
+        """Return the shape of a stream whose tasks have these labels.
 
         >>> StreamShape.of(((0, 1), (2, 3))), StreamShape.of(((0,), (0, 1))).classes_per_task
         (StreamShape(tasks=2, classes_per_task=2, task_classes=()), 2)
         """
-        most, every = max(map(len, labels)), [each for own in labels for each in own]
+        most, every = max(map(len, labels)), [label for task in labels for label in task]
         ordinary = len(set(every)) == len(every) == most * len(labels)
         return cls(len(labels), most, () if ordinary else labels)
 
@@ -65,7 +65,7 @@ class BuildContext:
     classes: int | None = None
 
     def policy(self, name: str, capacity: int, options: Mapping[str, Any] | None = None) -> Buffer:
-        """A memory that fills its short-term part by a policy of this name."""
+        """Return a memory that fills its short-term part by a policy of this name."""
         fields = (*self.data_fields, *self.method_fields)
         buffer: Buffer = build_policy(name, capacity, fields, self.device, classes=self.classes, options=options or {})
         return buffer
@@ -80,22 +80,22 @@ def build_policy(
     classes: int | None,
     options: Mapping[str, Any],
 ) -> Buffer:
-    """A memory by a policy of this name with its options; it is told the number of classes if it has a keyword for it.
+    """Return a memory by a policy of this name with its options; it is told the number of classes if it asks for it.
 
     >>> build_policy("purity", 5, (), "cpu", classes=10, options={"alpha": 0.3}).alpha
     0.3
     """
     kind = POLICIES[name].load()
-    own = read_policy_options(name, options)
+    known = read_policy_options(name, options)
     asks = inspect.signature(kind).parameters.get("classes")
     knows = classes is not None or (asks is not None and asks.default is asks.empty)  # else its own default holds
     told = {"classes": classes} if asks is not None and knows else {}
-    memory: Buffer = kind(capacity, fields, device, **told, **own)
+    memory: Buffer = kind(capacity, fields, device, **told, **known)
     return memory
 
 
 def read_policy_options(policy: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """A policy's options in their own types, or a sentence on which there are.
+    """Return a policy's options in their own types, or a sentence on which there are.
 
     >>> read_policy_options("purity", {"alpha": "0.3"})
     {'alpha': 0.3}

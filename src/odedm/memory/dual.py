@@ -27,7 +27,9 @@ class DualBuffer:
     While the stream goes by, `buffer` keeps rows by its policy, and `pool` collects candidates. When classes are over,
     `consolidate` lets `selector` choose prototypes among their candidates and the prototypes they have already: DAC
     narrows them down, k-means finds centres in the network's features, and the nearest rows by `distance` stay (F_k
-    rows a class, by `quota`). They are pinned in the place of old ones, and the short-term part gives up as many rows.
+    rows a class, by `quota`). They are pinned in the place of old ones, and the short-term part gives up as many rows,
+    those of the smallest priorities: it stays a uniform sample of the whole stream, so a row that became a prototype
+    may be there, too, unless prototypes are chosen `from_short_term`.
 
     `buffer` has all of λ that the pool does not reserve. Without a pool a run's prototypes are chosen among all rows of
     the finished task, and without a selector nothing is ever pinned: the short-term buffer alone, by the same code.
@@ -43,8 +45,9 @@ class DualBuffer:
             anew from the network.
         all_or_nothing: pin nothing if any class is refused or missing. Else what fits is pinned, and candidates of
             other classes give way to prototypes.
-        moves: choose among short-term rows of classes that have no candidates, and take rows that become prototypes out
-            of the short-term part, where else they stay there too.
+        from_short_term: choose among the short-term rows of classes that have no candidates, and take rows that become
+            prototypes out of the short-term part, for else each would cost two rows of λ. All rows have an `index`,
+            their place in the stream, by which none is chosen twice.
         in_place: never make a new store, for a recorded step goes on with the one that is there.
     """
 
@@ -59,12 +62,12 @@ class DualBuffer:
         timer: Timer | None = None,
         columns: Sequence[str] = (),
         all_or_nothing: bool = False,
-        moves: bool = False,
+        from_short_term: bool = False,
         in_place: bool = False,
     ) -> None:
         self.buffer, self.selector, self.pool, self.quota = buffer, selector, pool, quota
         self.rng, self.timer, self.columns = rng, timer or Timer(), tuple(columns)
-        self.all_or_nothing, self.moves, self.in_place = all_or_nothing, moves, in_place
+        self.all_or_nothing, self.from_short_term, self.in_place = all_or_nothing, from_short_term, in_place
         self.on_selection: OnSelection | None = None
         """Shown how prototypes were chosen; set it to look on."""
 
@@ -75,8 +78,8 @@ class DualBuffer:
 
     @property
     def only_at_borders(self) -> bool:
-        """Whether nothing is stored while a task lasts."""
-        return self.pool is None and getattr(self.buffer, "only_at_borders", False)
+        """Return whether nothing is stored while a task lasts."""
+        return self.pool is None and self.buffer.only_at_borders
 
     def add(self, rows: Rows, probe: ModelView, *, rng: torch.Generator) -> None:
         """Offer a stream batch to the short-term part and to the candidates."""
@@ -94,7 +97,7 @@ class DualBuffer:
     def end_task(self, task: Task, probe: ModelView, *, rng: torch.Generator) -> None:
         """Pin the prototypes of every class of the finished task, unless it was the last one."""
         if not task.last and self.selector is not None:
-            classes = [each for each in task.classes if self.quota.of(each, classes=1, room=self.capacity)]
+            classes = [label for label in task.classes if self.quota.of(label, classes=1, room=self.capacity)]
             outcome = self.consolidate(classes, probe, candidates=None if self.pool else task.rows)
             if outcome.error:
                 raise outcome.error
@@ -134,13 +137,13 @@ class DualBuffer:
             candidates = self.pool.rows()
         parts = [_of_classes(self.buffer.rows(MemoryPart.LONG), classes)]
         parts += [candidates] if candidates is not None else []
-        if self.moves:
+        if self.from_short_term:
             bounded = self.pool.classes() if self.pool else []
             parts.append(_of_classes(self.buffer.rows(MemoryPart.SHORT), [c for c in classes if c not in bounded]))
         names = self.columns or tuple(parts[-1])
         parts = [part for part in parts if count(part)] or parts[-1:]
         rows = {name: torch.cat([part[name] for part in parts]) if parts[1:] else parts[0][name] for name in names}
-        return take(rows, distinct(rows["index"])) if self.moves else rows
+        return take(rows, distinct(rows["index"])) if self.from_short_term else rows
 
     def _pin(
         self, classes: Sequence[int], rows: Rows, view: ModelView, annotate: Callable[[Rows], Rows] | None
@@ -171,7 +174,7 @@ class DualBuffer:
         return select(rows, classes, view, rng=self.rng, timer=self.timer, on_selection=self.on_selection)
 
     def _forget_prototypes(self, classes: Sequence[int], quota: dict[int, int], chosen: Sequence[Rows]) -> None:
-        """Unpin what is chosen anew or beyond its quota, and forget short-term rows that become prototypes."""
+        """Unpin what is chosen anew or beyond its quota; forget what was chosen from the short-term part."""
         store = self.buffer.store
         label, pinned = store.columns["label"], store.key > 1
         gone = is_among(label, classes)
@@ -179,7 +182,7 @@ class DualBuffer:
             alike = [other for other, most in quota.items() if most == k]
             gone |= is_among(label, alike) & (store.columns["prototype"] >= k)
         gone &= pinned
-        if self.moves:
+        if self.from_short_term:
             index = torch.cat([part["index"] for part in chosen])
             gone |= (store.key >= 0) & ~pinned & torch.isin(store.columns["index"], index)
         self.buffer.forget(gone, in_place=self.in_place)
@@ -272,13 +275,17 @@ class DualBuffer:
         self.buffer.on_graph_replay(n)
 
 
+AnyBuffer = Buffer | DualBuffer
+"""The memory of a run: one policy alone, or the dual memory."""
+
+
 def _of_classes(rows: Rows, classes: Sequence[int]) -> Rows:
     return take(rows, is_among(rows["label"], classes).nonzero().flatten())
 
 
 @contextmanager
 def _unmoved(rng: torch.Generator) -> Iterator[None]:
-    """A block after which a generator is where it was, should the block fail."""
+    """Return a block after which a generator is where it was, should the block fail."""
     before = rng.get_state()
     try:
         yield

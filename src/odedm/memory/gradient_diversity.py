@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from odedm.core.errors import choose
-from odedm.core.rows import ColumnSpec, MemoryPart, ModelView, Rows, Task, count
+from odedm.core.rows import ColumnSpec, MemoryPart, ModelView, Rows, count
 from odedm.core.stored_names import stored
 from odedm.core.validators import Int
 from odedm.memory.buffer import Buffer
@@ -37,6 +37,7 @@ class GSSBuffer(Buffer):
     `references` batches of `size` stored rows each are compared with, by gradients `of` "all" weights or of the "head".
     """
 
+    looks_at_all_rows = True
     needs_method = True
 
     def __init__(
@@ -74,23 +75,16 @@ class GSSBuffer(Buffer):
             self._compete({**offered, "score": score}, key, whole, rng)
 
     def pin(self, rows: Rows) -> None:
-        """Pinned rows have no score."""
+        """Pin rows; they have no score."""
         super().pin({**rows, "score": torch.zeros(count(rows), device=self.store.key.device)})
 
-    def graph_key(self, n: int) -> tuple[int, ...]:
-        """References and victims are drawn among all rows, so every number of them counts."""
-        return (*super().graph_key(n), self._short, self._long)
-
-    def end_task(self, task: Task, probe: ModelView, *, rng: torch.Generator) -> None:
-        """Nothing changes at a border."""
-
     def _compared(self, rng: torch.Generator) -> tuple[Rows, int]:
-        """Stored rows for disjoint batches of equal size, one batch behind the other, and that size."""
+        """Return stored rows for disjoint batches of equal size, one batch behind the other, and that size."""
         size = min(self.size_of_one, self.size())
         return self.sample(min(self.references, self.size() // size) * size, rng=rng), size
 
     def _compete(self, rows: Rows, key: Tensor, whole: Tensor, rng: torch.Generator) -> None:
-        """Each row against a stored one of its own; nobody, where the batch's similarity `whole` (0-d) is not below 0.
+        """Set each row against a stored one; nobody, where the batch's similarity `whole` (0-d) is not below 0.
 
         Decided without a look at a value, so that a recorded step holds every case.
         """
@@ -110,7 +104,7 @@ class GSSBuffer(Buffer):
 
 
 def victim_shares(score: Tensor, stored: Tensor) -> Tensor:
-    """How likely each of the `stored` rows [n] is to be the one that may go, by its score [n]; not summed to 1.
+    """Return how likely each of the `stored` rows [n] is to be the one that may go, by its score [n]; not summed to 1.
 
     >>> victim_shares(torch.tensor([-1.0, 1.0, 9.0]), torch.tensor([True, True, False]))[:2]
     tensor([1.0000e-08, 9.9502e-01], dtype=torch.float64)
@@ -121,7 +115,7 @@ def victim_shares(score: Tensor, stored: Tensor) -> Tensor:
 
 
 def similarities(rows: Rows, compared: Rows, size: int, probe: ModelView, of: str) -> tuple[Tensor, Tensor]:
-    """The largest cosine of each row's gradient [n], and of their mean gradient (0-d), to those of stored batches.
+    """Return the largest cosine of each row's gradient [n], and of their mean one (0-d), to those of stored batches.
 
     `compared` holds batches of `size` rows, one behind the other. The gradient of a mean loss is the mean of single
     rows' gradients, so that these are all that is asked for.
@@ -138,7 +132,7 @@ def similarities(rows: Rows, compared: Rows, size: int, probe: ModelView, of: st
 
 
 def batch_gradients(rows: Rows, size: int, probe: ModelView, of: str) -> Tensor:
-    """The gradient [n / size, P] of the mean cross-entropy of each batch of `size` rows, one behind the other."""
+    """Return the gradients [n / size, P] of the mean cross-entropy of batches of `size` rows, one behind the other."""
     amount, place = count(rows) // size, 0
     found: list[Tensor] = []
 

@@ -7,7 +7,7 @@ from typing import ClassVar, final
 
 import torch
 
-from odedm.core.rows import MemoryPart, ModelView, Rows, Task, count, take
+from odedm.core.rows import MemoryPart, ModelView, Rows, count, take
 from odedm.core.store import EMPTY
 from odedm.core.stored_names import stored
 from odedm.memory.buffer import Buffer
@@ -47,38 +47,27 @@ class GDumbBuffer(Buffer):
         kept = {slot: label[slot] for slot in self._belongs(MemoryPart.SHORT).nonzero().flatten().tolist()}
         free = (self.store.key == EMPTY).nonzero().flatten().tolist()
         sizes, taken = Counter(kept.values()), dict[int, int]()
-        for place, (own, luck) in enumerate(zip(rows["label"].tolist(), chance.tolist(), strict=True)):
-            if own in sizes and sizes[own] >= room // len(sizes):
+        for place, (new, luck) in enumerate(zip(rows["label"].tolist(), chance.tolist(), strict=True)):
+            if new in sizes and sizes[new] >= room // len(sizes):
                 continue
             if len(kept) == room:
-                largest = min(sizes, key=lambda each: (-sizes[each], each))
-                members = [slot for slot, each in kept.items() if each == largest]
+                largest = min(sizes, key=lambda name: (-sizes[name], name))
+                members = [slot for slot, name in kept.items() if name == largest]
                 slot = members[int(luck * len(members))]
                 sizes -= Counter([largest])  # without those that are down to nothing
             else:
                 slot = free.pop()
-            kept[slot], taken[slot] = own, place
-            sizes[own] += 1
+            kept[slot], taken[slot] = new, place
+            sizes[new] += 1
         self._put(rows, taken, key)
         self._short = len(kept)
         self.num_seen += count(rows)
-
-    def graph_key(self, n: int) -> tuple[int, ...]:
-        """Which rows are kept depends on all that are stored."""
-        return (*super().graph_key(n), self._short, self._long)
-
-    def on_graph_replay(self, n: int) -> None:  # noqa: ARG002
-        """Never: such steps are not recorded."""
-        raise RuntimeError("A step with a greedily balanced memory cannot be recorded.")
-
-    def end_task(self, task: Task, probe: ModelView, *, rng: torch.Generator) -> None:
-        """Nothing changes at a border."""
 
     def _put(self, rows: Rows, taken: dict[int, int], key: torch.Tensor) -> None:
         """Write the rows at some places of a batch into slots of their own: `taken` has places by slots."""
         if not taken:
             return
-        slot, place = (torch.tensor(each, device=key.device) for each in (list(taken), list(taken.values())))
+        slot, place = (torch.tensor(numbers, device=key.device) for numbers in (list(taken), list(taken.values())))
         order = self.num_seen + place
         self.store.write(slot, {**take(rows, place), "prototype": torch.full_like(order, -1), "order": order})
         self.store.key.index_copy_(0, slot, key[place])

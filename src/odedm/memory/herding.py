@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 def priority(label: Tensor, rank: Tensor, pinned: Tensor) -> Tensor:
-    """Keys [n] in (0, 1/2] for exemplars of classes `label` [n] that were picked `rank`-th [n] by herding.
+    """Return keys [n] in (0, 1/2] for exemplars of classes `label` [n] that were picked `rank`-th [n] by herding.
 
     Early picks are worth more than late ones, whatever their class. At the same rank a class that has no long-term
     row (`pinned`, the labels of those) comes first, and then a lot decides that is fixed for each class: multiples of
@@ -85,19 +85,19 @@ class HerdedQuota(TaskEndBuffer):
         self.reset_short_term(take(rows, keep), key[keep])
 
     def _with_exemplars(self, task: Task) -> Rows:
-        """The task's rows, behind the exemplars that its classes have from earlier tasks, if any."""
+        """Return the task's rows, behind the exemplars that its classes have from earlier tasks, if any."""
         old = self.rows(MemoryPart.SHORT)
-        own = torch.isin(old["label"], torch.tensor(task.classes, device=old["label"].device))
-        if not bool(own.any()):
+        returning = torch.isin(old["label"], torch.tensor(task.classes, device=old["label"].device))
+        if not bool(returning.any()):
             return task.rows
-        before = take(old, own.nonzero().flatten())
+        before = take(old, returning.nonzero().flatten())
         return {name: torch.cat([before[name], column]) for name, column in task.rows.items()}
 
     def _herded(self, classes: Sequence[int], rows: Rows, most: int, probe: ModelView) -> Rows:
-        """Up to `most` rows of each of the classes with all fields, class by class in herding order."""
+        """Return up to `most` rows of each of the classes with all fields, class by class in herding order."""
         feature = F.normalize(probe.embed(rows["image"]).flatten(1).to(torch.float64))
         label = rows["label"]
-        members = [(label == each).nonzero().flatten() for each in classes]
+        members = [(label == name).nonzero().flatten() for name in classes]
         # the network may live on another device than the rows
         picks = [herd(feature[member.to(feature.device)], most).to(member.device) for member in members]
         rows = take(rows, torch.cat([member[pick] for member, pick in zip(members, picks, strict=True)]))

@@ -23,8 +23,8 @@ from odedm.memory.live_buffer import live_buffer, make_room, pin_all
 from odedm.memory.live_parts import (
     OF_METHODS,
     Annotate,
+    CallbackModelView,
     Embed,
-    LoopProbe,
     class_list,
     generators,
     quota_of,
@@ -115,21 +115,21 @@ class DualMemory:
 
     @property
     def capacity(self) -> int:
-        """Rows in all (λ)."""
+        """Return rows in all (λ)."""
         return self.settings.capacity
 
     def __len__(self) -> int:
         return self.size()
 
     def __repr__(self) -> str:
-        own, share = self.settings, ""
-        if isinstance(own, ODEDM):
-            share = f", k={own.k}" if own.k is not None else f", rho={own.rho:g}"
+        settings, share = self.settings, ""
+        if isinstance(settings, ODEDM):
+            share = f", k={settings.k}" if settings.k is not None else f", rho={settings.rho:g}"
         held = f"{self.size('short')} short-term, {self.size('long')} long-term"
-        return f"<DualMemory of {own.capacity} rows{share}: {held}>"
+        return f"<DualMemory of {settings.capacity} rows{share}: {held}>"
 
     def size(self, part: str | MemoryPart = "all") -> int:
-        """How many rows a part ("all", "short" or "long") holds; candidates belong to neither."""
+        """Return how many rows a part ("all", "short" or "long") holds; candidates belong to neither."""
         part = _part(part)
         return self._dual.size(part) if self._dual else 0
 
@@ -155,7 +155,7 @@ class DualMemory:
         if isinstance(dual.buffer, TaskEndBuffer):
             rows["task"] = torch.full_like(rows["label"], self.tasks)
         make_room(dual, class_list(rows["label"].unique()))
-        dual.add(rows, LoopProbe(schema, None, None), rng=self._rngs["memory"])
+        dual.add(rows, CallbackModelView(schema, None, None), rng=self._rngs["memory"])
         self._schema, self._dual = schema, dual
 
     def sample(self, n: int, part: str | MemoryPart = "all") -> dict[str, Any]:
@@ -178,14 +178,14 @@ class DualMemory:
         return schema.to_user(dual.sample(Int(0).validate("n", n), part=_part(part), rng=self._draws()))
 
     def rows(self, part: str | MemoryPart = "all") -> dict[str, Any]:
-        """All rows of a part, named as in `sample`: short-term by arrival, then long-term by the order of pinning."""
+        """Return all rows of a part, named as in `sample`: short-term by arrival, then long-term as pinned."""
         schema, dual = self._known()
         return schema.to_user(dual.rows(_part(part)))
 
     def end_task(
         self, classes: Iterable[int] | None = None, *, embed: Embed | None = None, annotate: Annotate | None = None
     ) -> None:
-        """A task is over and another follows: keep prototypes of its classes for good.
+        """End a task: keep prototypes of its classes for good.
 
         A class that has prototypes already is chosen anew, among them and its rows since. What is refused changes
         nothing.
@@ -198,7 +198,7 @@ class DualMemory:
                 logits by the network of now, say).
         """
         schema, dual = self._known()
-        pool, view = dual.pool, LoopProbe(schema, embed, annotate)
+        pool, view = dual.pool, CallbackModelView(schema, embed, annotate)
         seen, rows = (pool.classes(), pool.rows()) if pool else ([], {})
         pin_all(dual, seen if classes is None else class_list(classes), view)
         if isinstance(dual.buffer, TaskEndBuffer) and count(rows):
@@ -220,7 +220,7 @@ class DualMemory:
         schema, dual = self._known()
         if isinstance(dual.buffer, TaskEndBuffer):
             raise UsageError("This memory's policy chooses rows when a task ends: call end_task instead.")
-        pin_all(dual, class_list(classes), LoopProbe(schema, embed, annotate))
+        pin_all(dual, class_list(classes), CallbackModelView(schema, embed, annotate))
 
     def release(self, labels: Iterable[int] | int) -> int:
         """Forget the prototypes of some classes; their room goes back to the short-term part.
@@ -246,7 +246,7 @@ class DualMemory:
         self.settings = settings
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything as tensors and plain values, safe for `torch.save` and for reading with weights_only."""
+        """Return everything as tensors and plain values, safe for `torch.save` and for reading with weights_only."""
         return live_state.capture(self)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -270,7 +270,7 @@ class DualMemory:
 
     @classmethod
     def load(cls, path: str | Path, *, device: torch.device | str = "cpu") -> DualMemory:
-        """The memory that was saved; a file of anyone's can be read without harm.
+        """Return the memory that was saved; a file of anyone's can be read without harm.
 
         Args:
             path: of the file.
@@ -308,7 +308,7 @@ class DualMemory:
 
 
 def _part(part: str | MemoryPart) -> MemoryPart:
-    names = [each.value for each in MemoryPart]
+    names = [known.value for known in MemoryPart]
     if isinstance(part, MemoryPart):
         return part
     if part not in names:

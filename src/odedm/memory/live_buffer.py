@@ -13,7 +13,7 @@ from odedm.core.rows import ColumnSpec, MemoryPart
 from odedm.memory.buffer import TaskEndBuffer
 from odedm.memory.candidate_pool import TaskPool
 from odedm.memory.dual import DualBuffer
-from odedm.memory.live_parts import Generators, LoopProbe, build_dual, pins, policy_name
+from odedm.memory.live_parts import CallbackModelView, Generators, build_dual, pins, policy_name
 from odedm.memory.settings import MemorySettings
 
 TASK = ColumnSpec("task", dtype=torch.int64)
@@ -27,7 +27,7 @@ def live_buffer(
     *,
     capacity: int | None = None,
 ) -> DualBuffer:
-    """An empty buffer for rows of this schema, which collects candidates where any are chosen from them."""
+    """Return an empty buffer for rows of this schema, which collects candidates where any are chosen from them."""
     policy = policy_name(settings)
     at_borders = issubclass(POLICIES[policy].load(), TaskEndBuffer)
     fields = (*schema.columns, TASK) if at_borders else schema.columns
@@ -51,7 +51,7 @@ def make_room(dual: DualBuffer, joining: list[int]) -> None:
     dual.join(joining, dual.capacity - pinned)
 
 
-def pin_all(dual: DualBuffer, classes: list[int], view: LoopProbe) -> None:
+def pin_all(dual: DualBuffer, classes: list[int], view: CallbackModelView) -> None:
     """Pin prototypes of all these classes, or of none and say why."""
     outcome = dual.consolidate(classes, replace(view, annotation=None), annotate=view.annotate)
     if outcome.missing:

@@ -37,66 +37,66 @@ CHUNK = 512
 
 
 def settle(configuration: Any) -> MemorySettings:
-    """The settings of a live memory with their defaults filled in, or a sentence on what it cannot do."""
-    found = ODEDM(configuration) if isinstance(configuration, int) else configuration
-    if not isinstance(found, Reservoir | Native | ODEDM):
+    """Return the settings of a live memory with their defaults filled in, or a sentence on what it cannot do."""
+    settings = ODEDM(configuration) if isinstance(configuration, int) else configuration
+    if not isinstance(settings, Reservoir | Native | ODEDM):
         raise UsageError(
             f"A memory is made of ODEDM(…), Reservoir(…) or Native(…); {short_repr(configuration)} was given."
         )
-    if not found.capacity:
+    if not settings.capacity:
         raise UsageError("A live memory needs room: capacity must be 1 row or more; 0 was given.")
-    policy = policy_name(found)
+    policy = policy_name(settings)
     if POLICIES[policy].load().needs_method:
         known = ", ".join(name for name, entry in POLICIES.items() if not entry.load().needs_method)
         raise UsageError(
             f"The policy '{policy}' needs a method's scores or gradients, which a memory alone has not. Use {known}; "
             "or odedm.train."
         )
-    return filled(found, policy)
+    return filled(settings, policy)
 
 
-def filled(found: MemorySettings, policy: str) -> MemorySettings:
-    """The settings with their defaults, short-term rows being chosen by this policy; what cannot be kept is refused."""
-    check_policy_options(policy, {} if isinstance(found, Reservoir) else found.policy_options)
-    if not isinstance(found, ODEDM):
-        return found
-    if found.k is None and found.rho is None:
-        found = replace(found, rho=DEFAULT_RHO)
-    consolidator(replace(found, k=found.k or 1))  # refuses what cannot be chosen by, before anything is added
-    bounded, least = found.candidates, (found.k or 1) * found.rows_per_prototype
-    if isinstance(bounded, int) and pins(found):
+def filled(settings: MemorySettings, policy: str) -> MemorySettings:
+    """Return settings with their defaults, short-term rows being chosen by this policy; refuse what cannot be kept."""
+    check_policy_options(policy, {} if isinstance(settings, Reservoir) else settings.policy_options)
+    if not isinstance(settings, ODEDM):
+        return settings
+    if settings.k is None and settings.rho is None:
+        settings = replace(settings, rho=DEFAULT_RHO)
+    consolidator(replace(settings, k=settings.k or 1))  # refuses what cannot be chosen by, before anything is added
+    bounded, least = settings.candidates, (settings.k or 1) * settings.rows_per_prototype
+    if isinstance(bounded, int) and pins(settings):
         if issubclass(POLICIES[policy].load(), TaskEndBuffer):
             raise UsageError(f"The policy '{policy}' reads all rows of a task; leave candidates at 'task'.")
         if bounded < least:
             raise UsageError(
                 f"{bounded} candidates per class cannot give {least} prototypes; give candidates={least} or more."
             )
-        quota = quota_of(found)
+        quota = quota_of(settings)
         share = quota.rows if isinstance(quota, EqualShare) else 0
-        if share + bounded > found.capacity:
+        if share + bounded > settings.capacity:
             raise UsageError(
-                f"{bounded} candidates of a class and {share} long-term rows need more than the {found.capacity} rows "
-                "of the memory. Lower candidates or rho, or raise the capacity."
+                f"{bounded} candidates of a class and {share} long-term rows need more than the {settings.capacity} "
+                "rows of the memory. Lower candidates or rho, or raise the capacity."
             )
-    return found
+    return settings
 
 
 def policy_name(settings: MemorySettings) -> str:
-    """How short-term rows are chosen; a loop of one's own has no method, hence no other native policy."""
+    """Return how short-term rows are chosen; a loop of one's own has no method, hence no other native policy."""
     if isinstance(settings, ODEDM):
         return "reservoir" if settings.short_policy == "native" else settings.short_policy
     return "reservoir" if isinstance(settings, Reservoir) else settings.policy or "reservoir"
 
 
 def pins(settings: MemorySettings) -> bool:
-    """Whether anything is ever kept for good."""
+    """Return whether anything is ever kept for good."""
     if not isinstance(settings, ODEDM) or not settings.capacity:
         return False
     return bool(settings.rho if settings.k is None else settings.k)
 
 
 def quota_of(settings: MemorySettings) -> FixedQuota | EqualShare:
-    """How many prototypes a class may have in a stream of which nobody knows the classes."""
+    """Return how many prototypes a class may have in a stream of which nobody knows the classes."""
     if not isinstance(settings, ODEDM):
         return FixedQuota(0)
     if settings.k is not None:
@@ -114,7 +114,7 @@ def build_dual(
     capacity: int | None = None,
     **how: Any,
 ) -> DualBuffer:
-    """An empty memory of a stream of which nobody knows the classes; `how` are further arguments of `DualBuffer`.
+    """Return an empty memory of a stream of unknown classes; `how` are further arguments of `DualBuffer`.
 
     Candidates, where they are bounded, have the columns that `how` names, or all.
     """
@@ -125,19 +125,19 @@ def build_dual(
     if isinstance(settings, ODEDM) and pins(settings):
         selector = consolidator(replace(settings, k=settings.k or 1))
         if isinstance(settings.candidates, int):
-            names = how.get("columns") or [each.name for each in fields]
-            columns = [each for each in fields if each.name in names]
+            names = how.get("columns") or [column.name for column in fields]
+            columns = [column for column in fields if column.name in names]
             pool = ClassReservoirPool(settings.candidates, columns, device, rng=rngs["candidates"])
     return DualBuffer(buffer, selector, pool, quota_of(settings), rng=rngs["consolidation"], **how)
 
 
 def generators(seed: int, device: torch.device) -> Generators:
-    """One for each purpose."""
-    return {name: generator(seed, name, device if there else "cpu") for name, there in PURPOSES.items()}
+    """Return a generator for each purpose."""
+    return {name: generator(seed, name, device if on_device else "cpu") for name, on_device in PURPOSES.items()}
 
 
 @dataclass(frozen=True)
-class LoopProbe:
+class CallbackModelView:
     """What a memory may ask of a loop: features, and new values of columns, by the functions that were given."""
 
     schema: RowSchema
@@ -145,7 +145,7 @@ class LoopProbe:
     annotation: Annotate | None
 
     def embed(self, image: Tensor) -> Tensor:
-        """Features [n, d], some images at a time and without gradients; a module is in evaluation mode meanwhile."""
+        """Return features [n, d], without gradients; a module is in evaluation mode meanwhile."""
         if self.embedding is None:
             raise UsageError(
                 "Prototypes are chosen by the network's features: give embed=, a function from images to features "
@@ -164,39 +164,39 @@ class LoopProbe:
         return torch.cat(parts)
 
     def _input(self, image: Tensor) -> Any:
-        """Images as the function takes them: a module gets tensors, on the device of its weights."""
+        """Return images as the function takes them: a module gets tensors, on the device of its weights."""
         if not isinstance(self.embedding, nn.Module):
             return self.schema.like_given(image)
         weight = next(self.embedding.parameters(), None)
         return image if weight is None else image.to(weight.device)
 
     def annotate(self, rows: Rows) -> Rows:
-        """New values of users' columns for rows that are to be kept."""
+        """Return new values of users' columns for rows that are to be kept."""
         if self.annotation is None or not count(rows):
             return {}
         with torch.no_grad(), _evaluating(self.annotation):
             given = self.annotation(self.schema.like_given(rows["image"]))
         home = rows["image"].device
-        return {OWN + name: self.schema.read_column(name, each, count(rows)).to(home) for name, each in given.items()}
+        return {OWN + name: self.schema.read_column(name, new, count(rows)).to(home) for name, new in given.items()}
 
     def features_and_losses(self, rows: Rows) -> tuple[Tensor, Tensor]:  # noqa: ARG002
-        """Not known here."""
+        """Refuse: a loop has no method."""
         raise _needs_a_method("features_and_losses")
 
     def predict(self, image: Tensor) -> Tensor:  # noqa: ARG002
-        """Not known here."""
+        """Refuse: a loop has no method."""
         raise _needs_a_method("predict")
 
     def gradients(self, rows: Rows, *, of: str = "head", then: Callable[[Tensor], Tensor] | None = None) -> Tensor:  # noqa: ARG002
-        """Not known here."""
+        """Refuse: a loop has no method."""
         raise _needs_a_method("gradients")
 
     def class_weights(self) -> Tensor:
-        """Not known here."""
+        """Refuse: a loop has no method."""
         raise _needs_a_method("class_weights")
 
     def training_loss(self) -> Tensor:
-        """Not known here."""
+        """Refuse: a loop has no method."""
         raise _needs_a_method("training_loss")
 
 
@@ -209,8 +209,8 @@ def _needs_a_method(asked: str) -> UsageError:
 
 @contextmanager
 def _evaluating(function: Any) -> Iterator[None]:
-    """A block in which a module is in evaluation mode; of any other function nothing is known."""
-    modes = {each: each.training for each in function.modules()} if isinstance(function, nn.Module) else {}
+    """Return a block in which a module is in evaluation mode; of any other function nothing is known."""
+    modes = {module: module.training for module in function.modules()} if isinstance(function, nn.Module) else {}
     try:
         for module in modes:
             module.training = False
@@ -221,7 +221,7 @@ def _evaluating(function: Any) -> Iterator[None]:
 
 
 def class_list(classes: Any) -> list[int]:
-    """Labels as a user names them, one or many, each once.
+    """Return labels as a user names them, one or many, each once.
 
     >>> class_list(3), class_list((1, 2, 1)), class_list(torch.tensor([4]))
     ([3], [1, 2], [4])
@@ -229,9 +229,9 @@ def class_list(classes: Any) -> list[int]:
     values = classes.tolist() if isinstance(classes, Tensor | np.ndarray) else classes
     values = list(values) if isinstance(values, Iterable) and not isinstance(values, str) else [values]
     try:
-        if any(isinstance(each, bool) for each in values):
+        if any(isinstance(value, bool) for value in values):
             raise TypeError
-        return list(dict.fromkeys(operator.index(each) for each in values))
+        return list(dict.fromkeys(operator.index(value) for value in values))
     except TypeError:
         raise UsageError(
             f"Classes are named by their labels, whole numbers; {short_repr(classes)} was given."

@@ -34,7 +34,7 @@ PLAIN = ("schema", "memory", "seed", "device", "tasks", "format", "seen", "candi
 
 
 def capture(memory: DualMemory) -> dict[str, Any]:
-    """The whole state: plain values, and copies of all tensors on the CPU."""
+    """Return the whole state: plain values, and copies of all tensors on the CPU."""
     tensors = {f"generator.{name}": rng.get_state() for name, rng in memory._rngs.items()}
     state: dict[str, Any] = {
         "schema": SCHEMA,
@@ -56,19 +56,19 @@ def capture(memory: DualMemory) -> dict[str, Any]:
         elif isinstance(pool, ClassReservoirPool):
             state["candidates"] = pool.classes()
             tensors |= stored("candidates", pool.store)
-    return state | {"tensors": {name: each.detach().cpu().clone() for name, each in tensors.items()}}
+    return state | {"tensors": {name: tensor.detach().cpu().clone() for name, tensor in tensors.items()}}
 
 
 def stored(name: str, store: Store) -> dict[str, Tensor]:
-    """The tensors of a store by name."""
-    return {f"{name}.{each}": column for each, column in {**store.columns, "key": store.key}.items()}
+    """Return the tensors of a store by name."""
+    return {f"{name}.{title}": column for title, column in {**store.columns, "key": store.key}.items()}
 
 
 def settings_in(state: Mapping[str, Any]) -> MemorySettings:
-    """The configuration of the memory that a state is of."""
+    """Return the configuration of the memory that a state is of."""
     if not isinstance(state, Mapping) or state.get("schema") != SCHEMA or not isinstance(state.get("tensors"), Mapping):
-        found = str(state.get("schema"))[:60] if isinstance(state, Mapping) else type(state).__name__
-        raise UsageError(f"This is no state of a memory in the format '{SCHEMA}'; '{found}' was found.")
+        given = str(state.get("schema"))[:60] if isinstance(state, Mapping) else type(state).__name__
+        raise UsageError(f"This is no state of a memory in the format '{SCHEMA}'; '{given}' was given.")
     kept = memory_from_dict(state.get("memory"))
     if isinstance(kept, NoMemory):
         raise UsageError("This is the state of no memory: nothing can be kept in one.")
@@ -79,14 +79,14 @@ def restore(memory: DualMemory, state: Mapping[str, Any]) -> None:
     """Put a state into a memory of the same settings; one that does not fit is refused and changes nothing."""
     settings = settings_in(state)
     mine, theirs = (
-        {name: value for name, value in memory_to_dict(each).items() if name not in OF_METHODS}
-        for each in (replace(memory.settings, capacity=settings.capacity), settings)
+        {name: value for name, value in memory_to_dict(config).items() if name not in OF_METHODS}
+        for config in (replace(memory.settings, capacity=settings.capacity), settings)
     )
     other = differences(mine, theirs)
     if other:
-        there, here = other[0]
+        theirs_differ, mine_differ = other[0]
         raise UsageError(
-            f"The state is of a memory with other settings: {there} there, {here} here. "
+            f"The state is of a memory with other settings: {theirs_differ} there, {mine_differ} here. "
             "Build the memory as that one was built."
         )
     try:
@@ -111,7 +111,7 @@ def _number(value: Any, name: str) -> int:
 
 
 def _generators(seed: int, seen: int, device: torch.device, state: Mapping[str, Any]) -> Generators:
-    """Generators that go on where they were; on another kind of device new ones, but not those of the start again."""
+    """Return generators that go on where they were; on another kind of device new ones, other than at the start."""
     same = state["device"] == device.type
     rngs = generators(seed if same else derive_seed(seed, f"on {device.type} after {seen}"), device)
     for name, rng in rngs.items():
@@ -126,30 +126,30 @@ def _generators(seed: int, seen: int, device: torch.device, state: Mapping[str, 
 
 
 def _schema(plain: Any) -> RowSchema:
-    """The columns of rows, as anyone may have written them."""
+    """Return the columns of rows, as anyone may have written them."""
     require(isinstance(plain, Mapping) and isinstance(plain.get("numpy"), bool), "its columns are not described")
     listed = plain.get("fields")
     require(isinstance(listed, list) and len(listed) >= 2, "its columns are not listed")
     fields = []
-    for each in listed:
-        sound = isinstance(each, list) and len(each) == 3 and isinstance(each[0], str) and isinstance(each[1], list)
+    for entry in listed:
+        sound = isinstance(entry, list) and len(entry) == 3 and isinstance(entry[0], str) and isinstance(entry[1], list)
         require(
-            sound and isinstance(each[2], str) and each[2] in TYPES, "a column is not named with its shape and type"
+            sound and isinstance(entry[2], str) and entry[2] in TYPES, "a column is not named with its shape and type"
         )
-        name, shape, dtype = each
+        name, shape, dtype = entry
         require(all(type(side) is int and 0 <= side <= LARGEST for side in shape), f"the shape of '{name}' is none")
         fields.append(ColumnSpec(name, tuple(shape), TYPES[dtype]))
     names = [field.name for field in fields]
     require(
         names[0] == "image" and fields[1] == LABEL and fields[0].shape, "images and labels are not its first columns"
     )
-    own = [name for name in names[2:] if name.startswith(OWN) and public(name) not in TAKEN]
-    require(own == names[2:] and len(set(own)) == len(own), "its columns have names that they cannot have")
+    users = [name for name in names[2:] if name.startswith(OWN) and public(name) not in TAKEN]
+    require(users == names[2:] and len(set(users)) == len(users), "its columns have names that they cannot have")
     return RowSchema(tuple(fields), None, plain["numpy"])
 
 
 def restore_parts(host: Buffer, pool: CandidatePool | None, capacity: int, state: Mapping[str, Any]) -> None:
-    """The rows of a state as anyone may have written it, put into empty parts. Raises `InvalidFileError`."""
+    """Put the rows of a state, as anyone may have written it, into empty parts. Raises `InvalidFileError`."""
     tensors = dict(state["tensors"])
     if isinstance(pool, ClassReservoirPool):
         _restore_reservoirs(pool, capacity, state["candidates"], tensors)
@@ -158,14 +158,14 @@ def restore_parts(host: Buffer, pool: CandidatePool | None, capacity: int, state
     task = host.rows()["task"] if "task" in host.store.columns else torch.zeros(0)
     require(bool(((task >= 0) & (task < state["tasks"])).all()), "its rows are of tasks that have not ended")
     if isinstance(pool, TaskPool):
-        here = pool.rows()
-        found = {name: tensors.get(f"collected.{name}") for name in here}
-        amount = len(found["label"]) if isinstance(found["label"], Tensor) and found["label"].dim() else 0
-        for name, column in here.items():
-            _check(found[name], (amount, *column.shape[1:]), column.dtype, f"collected.{name}")
+        columns = pool.rows()
+        collected = {name: tensors.get(f"collected.{name}") for name in columns}
+        amount = len(collected["label"]) if isinstance(collected["label"], Tensor) and collected["label"].dim() else 0
+        for name, column in columns.items():
+            _check(collected[name], (amount, *column.shape[1:]), column.dtype, f"collected.{name}")
         task = tensors.get("collected.task", torch.zeros(0))
-        require(bool((task == state["tasks"]).all()) or "task" not in here, "it has collected rows of another task")
-        pool.insert({name: tensors[f"collected.{name}"].to(column.device) for name, column in here.items()})
+        require(bool((task == state["tasks"]).all()) or "task" not in columns, "it has collected rows of another task")
+        pool.insert({name: tensors[f"collected.{name}"].to(column.device) for name, column in columns.items()})
 
 
 def _restore_reservoirs(pool: ClassReservoirPool, capacity: int, labels: Any, tensors: Mapping[str, Any]) -> None:
@@ -188,9 +188,9 @@ def _restore_reservoirs(pool: ClassReservoirPool, capacity: int, labels: Any, te
 
 
 def restore_store(memory: Buffer, capacity: int, tensors: Mapping[str, Any], name: str, seen: int) -> None:
-    """The rows of one store; their shapes are checked before as much memory is taken."""
-    for each, column in {**memory.store.columns, "key": memory.store.key}.items():
-        _check(tensors.get(f"{name}.{each}"), (capacity, *column.shape[1:]), column.dtype, f"{name}.{each}")
+    """Put the rows of one store; their shapes are checked before as much memory is taken."""
+    for title, column in {**memory.store.columns, "key": memory.store.key}.items():
+        _check(tensors.get(f"{name}.{title}"), (capacity, *column.shape[1:]), column.dtype, f"{name}.{title}")
     key = tensors[f"{name}.key"]
     short, long = (key >= 0) & (key < 1), key == math.inf
     require(bool((short | long | (key == -math.inf)).all()), f"{name} has keys that are none")
@@ -200,19 +200,19 @@ def restore_store(memory: Buffer, capacity: int, tensors: Mapping[str, Any], nam
     require(order[long].sort().values.equal(torch.arange(amount)), f"the prototypes of {name} are in no order")
     require(bool(((order[short] >= 0) & (order[short] < max(seen, 1))).all()), f"{name} has rows of no time")
     memory.resize(capacity)
-    for each, column in memory.store.columns.items():
-        column.copy_(tensors[f"{name}.{each}"])
+    for title, column in memory.store.columns.items():
+        column.copy_(tensors[f"{name}.{title}"])
     memory.store.key.copy_(key)
     memory.num_seen.fill_(seen)
     memory._short, memory._long = int(short.sum()), amount
 
 
-def _check(found: Any, shape: tuple[int, ...], dtype: torch.dtype, name: str) -> None:
-    require(isinstance(found, Tensor) and found.is_cpu, f"'{name}' is missing")
-    same = tuple(found.shape) == shape and found.dtype == dtype and found.layout == torch.strided
-    require(same, f"'{name}' is {found.dtype} {list(found.shape)} where {dtype} {list(shape)} is needed")
-    if found.is_floating_point() and not name.endswith(".key"):
-        require(bool(found.isfinite().all()), f"'{name}' holds a NaN or an infinity")
+def _check(tensor: Any, shape: tuple[int, ...], dtype: torch.dtype, name: str) -> None:
+    require(isinstance(tensor, Tensor) and tensor.is_cpu, f"'{name}' is missing")
+    same = tuple(tensor.shape) == shape and tensor.dtype == dtype and tensor.layout == torch.strided
+    require(same, f"'{name}' is {tensor.dtype} {list(tensor.shape)} where {dtype} {list(shape)} is needed")
+    if tensor.is_floating_point() and not name.endswith(".key"):
+        require(bool(tensor.isfinite().all()), f"'{name}' holds a NaN or an infinity")
 
 
 def write(state: Mapping[str, Any], path: Path) -> Path:

@@ -18,7 +18,7 @@ DAC_BY_RHO = {0.25: (3, 4), 0.5: (3, 2), 0.75: (5, 3)}
 
 
 def paper_selection(capacity: int, rho: float | None, distance: Any = "sinkhorn") -> Prototypes:
-    """The paper's choice of prototypes, by one of its distances: clusters of DAC are compared by all their rows.
+    """Return the paper's choice of prototypes, by one of its distances: clusters of DAC are compared by all their rows.
 
     >>> paper_selection(200, 0.25, "l2")
     Prototypes(distance=L2(), dac=DAC(clusters=3, depth=4, distance=Sinkhorn(epsilon=0.05), sample=None))
@@ -31,7 +31,7 @@ def paper_selection(capacity: int, rho: float | None, distance: Any = "sinkhorn"
 
 
 def paper_preset(distance: str = "sinkhorn") -> dict[str, Any]:
-    """The paper's settings of ODEDM side by side, but for its sizes and what DAC is at them.
+    """Return the paper's settings of ODEDM side by side, but for its sizes and what DAC is at them.
 
     >>> paper_preset()["ground"], paper_preset("l2")["ground"]
     ('auto', None)
@@ -42,7 +42,7 @@ def paper_preset(distance: str = "sinkhorn") -> dict[str, Any]:
 
 
 def paper_dac(capacity: int, rho: float | None) -> tuple[int, int]:
-    """The paper's clusters and depth for a share and a capacity; for one it does not have, those of the nearest share.
+    """Return the paper's clusters and depth for a share and a capacity; those of the nearest share it has.
 
     >>> paper_dac(200, 0.25), paper_dac(5120, 0.25), paper_dac(200, 1.0)
     ((3, 4), (5, 3), (5, 3))

@@ -55,7 +55,7 @@ class EqualShare:
 
     @property
     def rows(self) -> int:
-        """The most rows that may be pinned: ρλ, a hair more where floats fell short of a whole number."""
+        """Return the most rows that may be pinned: ρλ, a hair more where floats fell short of a whole number."""
         return math.floor(self.rho * self.capacity + 1e-9)
 
     def of(self, label: int, *, classes: int, room: int) -> int:  # noqa: ARG002 - the same for any
@@ -72,9 +72,9 @@ class EqualShare:
 
 
 def prototypes(memory: ODEDM, shape: StreamShape) -> int | None:
-    """K worked out from rho where it is not given, if all pins fit; None where classes get different numbers."""
+    """Return K worked out from rho where it is not given, if all pins fit; None where classes get different numbers."""
     if shape.task_classes:
-        known = {each for each in class_quotas(memory, shape) if each}
+        known = {k for k in class_quotas(memory, shape) if k}
         return None if len(known) > 1 else max(known, default=memory.k or 0)
     tasks, classes, per = shape.tasks, shape.classes_per_task, memory.rows_per_prototype
     reserved, k = _reserved(memory, shape), memory.k or 0
@@ -90,7 +90,7 @@ def prototypes(memory: ODEDM, shape: StreamShape) -> int | None:
 
 
 def class_quotas(memory: ODEDM, shape: StreamShape) -> tuple[int, ...]:
-    """The prototypes of each class, by its label [C], in a stream whose tasks are unequal or share classes.
+    """Return the prototypes of each class, by its label [C], in a stream whose tasks are unequal or share classes.
 
     Each of the n − 1 tasks that are consolidated has the same share of the long-term rows, ρλ / (n − 1), for its |C_i|
     classes: F_k. A class that comes in several of them has the sum of its shares, so that all together have ρλ. It has
@@ -104,17 +104,17 @@ def class_quotas(memory: ODEDM, shape: StreamShape) -> tuple[int, ...]:
     (20, 20, 20)
     """
     consolidated, per = shape.task_classes[:-1], memory.rows_per_prototype
-    share = [0.0] * (1 + max(each for own in shape.task_classes for each in own))
-    for own in consolidated:
-        for each in own:
-            share[each] += (memory.rho or 0.0) * memory.capacity / len(consolidated) / len(own) / per
-    wanted = {each for own in consolidated for each in own}
+    share = [0.0] * (1 + max(label for task in shape.task_classes for label in task))
+    for task in consolidated:
+        for label in task:
+            share[label] += (memory.rho or 0.0) * memory.capacity / len(consolidated) / len(task) / per
+    wanted = {label for task in consolidated for label in task}
     if memory.k is not None:
-        quota = [memory.k if each in wanted else 0 for each in range(len(share))]
+        quota = [memory.k if label in wanted else 0 for label in range(len(share))]
     else:
-        quota = [math.floor(each + 0.5 + 1e-9) for each in share]  # halves go up, as in F_k
-        if any(share) and not all(quota[each] for each in wanted):
-            _refuse_none(memory, min(share[each] for each in wanted))
+        quota = [math.floor(rows + 0.5 + 1e-9) for rows in share]  # halves go up, as in F_k
+        if any(share) and not all(quota[label] for label in wanted):
+            _refuse_none(memory, min(share[label] for label in wanted))
     _check_candidates(memory, shape, max(quota))
     room = memory.capacity - _reserved(memory, shape)
     while memory.k is None and sum(quota) * per > room and max(quota) > 1:
@@ -130,7 +130,7 @@ def class_quotas(memory: ODEDM, shape: StreamShape) -> tuple[int, ...]:
 
 
 def _reserved(memory: ODEDM, shape: StreamShape) -> int:
-    """Rows that bounded candidates take."""
+    """Return rows that bounded candidates take."""
     return memory.candidates * shape.classes_per_task if isinstance(memory.candidates, int) else 0
 
 
@@ -149,7 +149,7 @@ def _check_candidates(memory: ODEDM, shape: StreamShape, k: int) -> None:
 
 
 def _refuse_none(memory: ODEDM, least: float) -> None:
-    """The error for a share of a class that rounds to no prototype."""
+    """Refuse a share of a class that rounds to no prototype."""
     rho, rows = memory.rho or 0.0, math.ceil(memory.capacity * 0.5 / least - 1e-9)
     enough = math.ceil(rho * 0.5 / least * 1e4 - 1e-6) / 1e4
     larger = f"a rho of at least {enough:g}, or " if enough <= 1 else ""

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from odedm.core.accel.triton_support import has_kernels
 from odedm.core.errors import UsageError
-from odedm.core.rows import ColumnSpec, ModelView, Rows, Task, count
+from odedm.core.rows import ColumnSpec, ModelView, Rows, count
 from odedm.core.store import EMPTY
 from odedm.core.stored_names import stored
 from odedm.memory.buffer import LATER, Buffer
@@ -35,6 +35,7 @@ class PuriDivERBuffer(Buffer):
     Scores come from one look at the network per stream batch, at the short-term rows and the batch together.
     """
 
+    looks_at_all_rows = True
     needs_method = True
 
     def __init__(
@@ -63,15 +64,8 @@ class PuriDivERBuffer(Buffer):
         self.store.key[self._slots()] = key[:short]
         self.insert(rows, key[short:])
 
-    def graph_key(self, n: int) -> tuple[int, ...]:
-        """Scores are made of all rows, so every number of them counts."""
-        return (*super().graph_key(n), self._short, self._long)
-
-    def end_task(self, task: Task, probe: ModelView, *, rng: torch.Generator) -> None:
-        """Nothing changes at a border."""
-
     def _choose(self, rows: Rows, key: Tensor, excess: int, probe: ModelView, rng: torch.Generator) -> Tensor:
-        """The keys of stored and new rows, EMPTY for the `excess` ones that go."""
+        """Return the keys of stored and new rows, EMPTY for the `excess` ones that go."""
         stored = self.store.read(self._slots())
         every = {name: torch.cat([stored[name], rows[name]]) for name in ("image", "label")}
         weight, (features, losses) = probe.class_weights(), probe.features_and_losses(every)
@@ -87,7 +81,7 @@ class PuriDivERBuffer(Buffer):
         return key.where(keep, EMPTY)
 
     def _slots(self) -> Tensor:
-        """The slots of all short-term rows, by arrival."""
+        """Return the slots of all short-term rows, by arrival."""
         key, order = self.store.key, self.store.columns["order"]
         return order.where((key >= 0) & (key < 1), LATER).argsort()[: self._short]
 
@@ -102,7 +96,7 @@ def trade_off(alpha: float, loss: Tensor) -> Tensor:
 
 
 def relevant_directions(features: Tensor, label: Tensor, weight: Tensor) -> Tensor:
-    """Unit features [n, d], reduced to the dimensions for which a row's class has more than the mean weight.
+    """Return unit features [n, d], reduced to the dimensions for which a row's class has more than the mean weight.
 
     `weight` is [C, d]. A class without such dimensions uses all of them; features that are zero there stay zero.
     """
@@ -121,14 +115,14 @@ def survivors(
     excess: int,
     rng: torch.Generator,
 ) -> Tensor:
-    """Which rows [n] are still there after `excess` of them went, one at a time.
+    """Return which rows [n] are still there after `excess` of them went, one at a time.
 
     `label` and `loss` are [n], `direction` [n, d] holds unit vectors. Each time the most frequent class loses the row
     of the highest score, the oldest of equal ones; among equally frequent classes chance decides. The sums of cosines
     within a class are computed once and lose one column with each row. Nothing is read back from the device.
     """
     loss = loss.double()
-    here = torch.ones_like(label, dtype=torch.bool)
+    stays = torch.ones_like(label, dtype=torch.bool)
     member = label[:, None] == torch.arange(classes, device=label.device)
     counts = member.sum(0)
     # a product, not an indexed addition: that one adds in any order on a GPU
@@ -141,24 +135,24 @@ def survivors(
         return remove(label, loss, cosines, direction, counts, chances, alpha, TINY)
     for noise in chances:
         largest = (counts + noise).argmax(keepdim=True)
-        own = here & (label == largest)
-        score = (1 - alpha) * z_score(loss, own) + alpha * z_score(cosines / counts[largest], own)
-        gone = score.where(own, -torch.inf).argmax(keepdim=True)
-        here.index_fill_(0, gone, False)
+        largest_class = stays & (label == largest)
+        score = (1 - alpha) * z_score(loss, largest_class) + alpha * z_score(cosines / counts[largest], largest_class)
+        gone = score.where(largest_class, -torch.inf).argmax(keepdim=True)
+        stays.index_fill_(0, gone, False)
         counts.index_add_(0, largest, -torch.ones_like(largest))
-        cosines = cosines - (direction @ direction[gone].squeeze(0)).where(own, 0.0)
-    return here
+        cosines = cosines - (direction @ direction[gone].squeeze(0)).where(largest_class, 0.0)
+    return stays
 
 
-def z_score(value: Tensor, own: Tensor) -> Tensor:
-    """Values [n] standardised over those marked in `own` [n]; all zero where these do not differ.
+def z_score(value: Tensor, marked: Tensor) -> Tensor:
+    """Return values [n] standardised over those marked in `marked` [n]; all zero where these do not differ.
 
     >>> z_score(torch.tensor([1.0, 3.0, 99.0]), torch.tensor([True, True, False]))[:2].tolist()
     [-1.0, 1.0]
     """
-    amount = own.sum()
-    mean = value.where(own, 0.0).sum() / amount
-    centred = (value - mean).where(own, 0.0)
+    amount = marked.sum()
+    mean = value.where(marked, 0.0).sum() / amount
+    centred = (value - mean).where(marked, 0.0)
     deviation = (centred.square().sum() / amount).sqrt()
-    differs = deviation > TINY * value.where(own, 0.0).abs().amax()
+    differs = deviation > TINY * value.where(marked, 0.0).abs().amax()
     return torch.where(differs, centred / deviation, 0.0)

@@ -56,7 +56,7 @@ def remove(
     label: Tensor, loss: Tensor, cosines: Tensor, direction: Tensor, counts: Tensor, noise: Tensor, alpha: Tensor,
     tiny: float,
 ) -> Tensor:  # fmt: skip
-    """Which rows [n] stay: labels, losses and sums of cosines are [n], unit vectors [n, d], noise [excess, classes]."""
+    """Return which rows [n] stay; labels, losses and sums of cosines are [n], directions [n, d], noise [excess, C]."""
     label, loss, cosines, counts, noise = (x.contiguous() for x in (label, loss, cosines, counts, noise))
     stays = torch.empty_like(label, dtype=torch.int8)
     cosine = direction @ direction.T

@@ -82,31 +82,8 @@ class ClassQuota(TaskEndBuffer):
         self.reset_short_term(rows, priorities(rank_within(rows["label"])))
 
 
-@stored("memory/task-quota-released")
-@final
-class ReleasedTaskQuota(TaskEndBuffer):
-    """The quota as the framework releases it: ⌊capacity / t⌋ rows of each task compete as in a reservoir.
-
-    The quota is off by one, so t + 1 tasks offer more rows than there is room for: the memory stays full and is only
-    nearly balanced (200 rows after the second task: about 98 and 102). `TaskQuota` is what was meant.
-    """
-
-    def end_task(self, task: Task, probe: ModelView, *, rng: torch.Generator) -> None:
-        """Let the first rows of old tasks and a random choice of the finished one's rows compete for the room."""
-        device, quota = self.store.key.device, self.short_capacity // max(1, task.index)
-        old = self.rows(MemoryPart.SHORT)
-        old = take(old, (rank_within(old["task"]) < quota).nonzero().flatten())
-        order = torch.randperm(len(task), generator=rng)[:quota]
-        new = take(task.rows, order.to(device))
-        new |= probe.annotate(new)
-        rows = {name: torch.cat([old[name], column]) for name, column in new.items()}
-        key = torch.rand(len(rows["task"]), dtype=torch.float64, generator=rng).to(device)
-        kept = key.argsort(descending=True)[: self.short_capacity].sort().values  # in order of task and rank
-        self.reset_short_term(take(rows, kept), key[kept])
-
-
 def quotas(capacity: int, tasks: int) -> list[int]:
-    """How many rows each of the tasks 0..t may keep: all the same number; a remainder stays unused.
+    """Return how many rows each of the tasks 0..t may keep: all the same number; a remainder stays unused.
 
     With fewer slots than tasks that number is 0, and the newest tasks keep one row each instead.
 
@@ -119,7 +96,7 @@ def quotas(capacity: int, tasks: int) -> list[int]:
 
 
 def priorities(rank: Tensor) -> Tensor:
-    """Keys [n] in (0, 1), all different: the first of each task have the largest, and of equal ranks the newer task's.
+    """Return keys [n] in (0, 1), all different: low ranks have the largest, and of equal ranks the newer task's.
 
     >>> priorities(torch.tensor([0, 1, 0])).argsort(descending=True).tolist()
     [2, 0, 1]

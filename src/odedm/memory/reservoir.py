@@ -6,7 +6,7 @@ from typing import final
 
 import torch
 
-from odedm.core.rows import ModelView, Rows, Task, count
+from odedm.core.rows import ModelView, Rows, count
 from odedm.core.stored_names import stored
 from odedm.memory.buffer import Buffer
 
@@ -30,6 +30,3 @@ class ReservoirMemory(Buffer):
     def see(self, rows: Rows, *, rng: torch.Generator) -> None:
         """Offer rows with fresh uniform keys; the largest keys of the whole stream stay."""
         self.insert(rows, torch.rand(count(rows), dtype=torch.float64, generator=rng, device=self.store.key.device))
-
-    def end_task(self, task: Task, probe: ModelView, *, rng: torch.Generator) -> None:
-        """Nothing changes at a border."""

@@ -31,7 +31,7 @@ from odedm.selection.flat_settings import FLAT, flattened, selection_from
 from odedm.selection.prototype_settings import Prototypes, Selection, as_selection, filled_in, selector
 
 if TYPE_CHECKING:
-    from odedm.memory.base import Memory
+    from odedm.memory.dual import AnyBuffer
     from odedm.selection.selector import PrototypeSelector
 
 __all__ = [
@@ -122,7 +122,7 @@ class ODEDM:
 
     @classmethod
     def paper(cls, capacity: int, rho: float = 0.25, *, distance: Any = "sinkhorn", **changes: Any) -> ODEDM:
-        """The memory as this library reads the paper, whatever the defaults are; `changes` are settings beside that.
+        """Return the memory as this library reads the paper, whatever the defaults are, but for `changes`.
 
         DAC is the paper's for λ and ρ, and compares all rows of a cluster; `distance` is one of the paper's four.
 
@@ -136,18 +136,18 @@ class ODEDM:
 
     @classmethod
     def flat_settings(cls) -> dict[str, Setting]:
-        """Every setting by name, those of the selection among them."""
-        own = own_settings(cls)
-        return {name: own[name] for name in ("capacity", "rho", "k")} | FLAT | own
+        """Return every setting by name, those of the selection among them."""
+        settings = own_settings(cls)
+        return {name: settings[name] for name in ("capacity", "rho", "k")} | FLAT | settings
 
     def flat(self) -> dict[str, Any]:
-        """The values of `flat_settings`."""
-        own = {name: getattr(self, name) for name in own_settings(ODEDM)} | flattened(self.selection)
-        return {name: own[name] for name in settings_of(ODEDM)}
+        """Return the values of `flat_settings`."""
+        values = {name: getattr(self, name) for name in own_settings(ODEDM)} | flattened(self.selection)
+        return {name: values[name] for name in settings_of(ODEDM)}
 
     @classmethod
     def from_flat(cls, **settings: Any) -> Self:
-        """A memory of settings side by side, as a command line has them.
+        """Return a memory of settings side by side, as a command line has them.
 
         >>> ODEDM.from_flat(capacity=50, distance="l2", dac=None)
         ODEDM(capacity=50, selection=Prototypes(distance=L2(), dac=None))
@@ -157,11 +157,11 @@ class ODEDM:
 
     @property
     def keeps_stream_fields(self) -> bool:
-        """Whether the fields that rows had when they arrived must be kept until their task ends."""
+        """Return whether the fields that rows had when they arrived must be kept until their task ends."""
         return self.annotate == "stream"
 
     def resolve(self, shape: StreamShape, native: str) -> ODEDM:
-        """Every default filled in: k from rho, the short-term policy by name, Sinkhorn's numbers; or refused.
+        """Return every default filled in: k from rho, the short-term policy by name, Sinkhorn's numbers; or refused.
 
         Where rho gives classes different numbers of prototypes, k stays None.
         """
@@ -176,8 +176,8 @@ class ODEDM:
         consolidator(resolved)  # refuses what cannot be chosen by, before anything runs
         return resolved
 
-    def build(self, context: BuildContext) -> Memory:
-        """The live memory."""
+    def build(self, context: BuildContext) -> AnyBuffer:
+        """Return the live memory."""
         from odedm.memory.candidate_pool import ClassReservoirPool
         from odedm.memory.dual import DualBuffer
         from odedm.memory.prototype_quotas import FixedQuota, class_quotas
@@ -209,7 +209,7 @@ KINDS: dict[str, type[AnyMemory]] = {kind.name: kind for kind in (Reservoir, Nat
 
 
 def as_memory_config(memory: Any) -> AnyMemory:
-    """The configuration that a user means; a policy, by its name or as a class, is one that fills the whole memory.
+    """Return the configuration that a user means; a policy, by its name or as a class, fills the whole memory.
 
     A number is the capacity of an ODEDM.
 
@@ -233,19 +233,19 @@ def as_memory_config(memory: Any) -> AnyMemory:
 
 
 def memory_from_flat(kind: type[AnyMemory], settings: Mapping[str, Any]) -> AnyMemory:
-    """A memory of a kind from as many settings side by side as were given."""
+    """Return a memory of a kind from as many settings side by side as were given."""
     make: Callable[..., AnyMemory] = getattr(kind, "from_flat", kind)
     return make(**settings)
 
 
 def memory_to_dict(memory: AnyMemory) -> dict[str, Any]:
-    """A memory as plain data; beside `union` stands the weight that it has had there ever since."""
+    """Return a memory as plain data; beside `union` stands the weight that it has had there ever since."""
     without_term = isinstance(memory, ODEDM) and memory.replay == "union"
     return {"name": memory.name, **to_dict(memory), **(OF_TERM if without_term else {})}
 
 
 def memory_from_dict(plain: object) -> AnyMemory:
-    """A memory from plain data of anyone's.
+    """Return a memory from plain data of anyone's.
 
     >>> memory_from_dict({"name": "reservoir", "capacity": 5})
     Reservoir(capacity=5)
@@ -260,7 +260,7 @@ def memory_from_dict(plain: object) -> AnyMemory:
 
 
 def _without_idle_weight(kind: Any, plain: dict[str, Any]) -> dict[str, Any]:
-    """A stored memory's settings; a weight beside `union`, which nobody gave or which did nothing, is left out."""
+    """Return a stored memory's settings without a weight beside `union`, which nobody gave or which did nothing."""
     if plain.get("replay") != "union":
         return plain
     known = settings_of(kind)
@@ -284,5 +284,5 @@ def _check_weight(memory: ODEDM) -> None:
 
 @cache
 def consolidator(memory: ODEDM) -> PrototypeSelector | None:
-    """How a memory chooses prototypes, or None where it keeps none; made once for each configuration."""
+    """Return how a memory chooses prototypes, or None where it keeps none; made once for each configuration."""
     return selector(memory.selection, memory.k, memory.rows_per_prototype) if memory.k else None

@@ -8,7 +8,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from odedm.core.rows import ColumnSpec, MemoryPart, ModelView, Rows, Task, count, rank_within
+from odedm.core.rows import ColumnSpec, MemoryPart, ModelView, Rows, count, rank_within
 from odedm.core.stored_names import stored
 from odedm.core.validators import Int
 from odedm.memory.buffer import Buffer
@@ -18,7 +18,7 @@ LOOKED_AT = 90
 
 
 def class_balanced(label: Tensor, n: int, rng: torch.Generator) -> Tensor:
-    """Positions [min(n, m)] of a draw from labels [m] that takes one row of each class after the other, in turns.
+    """Return positions [min(n, m)] of a draw from labels [m] that takes a row of each class after the other.
 
     >>> label = torch.tensor([0, 0, 0, 0, 0, 0, 7, 7, 9])
     >>> label[class_balanced(label, 5, torch.Generator().manual_seed(0))].bincount()[[0, 7, 9]].tolist()
@@ -33,7 +33,7 @@ def class_balanced(label: Tensor, n: int, rng: torch.Generator) -> Tensor:
 
 
 def looked_at(per_class: int, classes: int) -> int:
-    """How many rows are judged: so many of each class, or about 90 in all, but 2 of each class at least.
+    """Return how many rows are judged: so many of each class, or about 90 in all, but 2 of each class at least.
 
     >>> looked_at(0, 10), looked_at(0, 100), looked_at(5, 10)
     (90, 200, 50)
@@ -42,11 +42,11 @@ def looked_at(per_class: int, classes: int) -> int:
 
 
 def knn_shapley(
-    point: Tensor, label: Tensor, candidate: Tensor, known: Tensor, k: int, here: Tensor | None = None
+    point: Tensor, label: Tensor, candidate: Tensor, known: Tensor, k: int, counts: Tensor | None = None
 ) -> Tensor:
-    """What each candidate is worth [e, n] to the k-nearest-neighbour answer for each point [e, d] with its label [e].
+    """Return the worth [e, n] of candidates to the k-nearest-neighbour answer for points [e, d] with labels [e].
 
-    `candidate` is [n, d], `known` [n] has their labels, and `here` [n] which of them count, all unless given. With
+    `candidate` is [n, d], `known` [n] has their labels, and `counts` [n] which of them count, all unless given. With
     candidates in the order of their distance and m_j = 1 where the j-th has the point's label, the values are
     s_j = s_{j+1} + (m_j - m_{j+1}) / k · min(k, j) / j, from behind the last one, where both are 0. They sum to the
     share of right ones among the k nearest, also where there are fewer than k (the release has m / n for the last one).
@@ -57,8 +57,8 @@ def knn_shapley(
     # differences themselves: the expanded square loses digits, and with them the order
     distance = torch.cdist(point, candidate, compute_mode="donot_use_mm_for_euclid_dist")
     match = (label[:, None] == known).to(torch.float64)
-    if here is not None:  # behind all others, and right for nobody: as if they were not there
-        distance, match = distance.masked_fill(~here, torch.inf), match * here
+    if counts is not None:  # behind all others, and right for nobody: as if they were absent
+        distance, match = distance.masked_fill(~counts, torch.inf), match * counts
     order = distance.argsort(dim=1, stable=True)
     match = match.gather(1, order)
     after = torch.nn.functional.pad(match[:, 1:], (0, 1))
@@ -81,6 +81,7 @@ class ASERBuffer(Buffer):
     are not judged, and pins displace short-term rows at random.
     """
 
+    looks_at_all_rows = True
     needs_method = True
 
     def __init__(
@@ -110,13 +111,6 @@ class ASERBuffer(Buffer):
         if fits < amount:
             self._compete({name: column[fits:] for name, column in rows.items()}, key[fits:], probe, rng)
 
-    def graph_key(self, n: int) -> tuple[int, ...]:
-        """Judges are drawn from all rows, so every number of them counts."""
-        return (*super().graph_key(n), self._short, self._long)
-
-    def end_task(self, task: Task, probe: ModelView, *, rng: torch.Generator) -> None:
-        """Nothing changes at a border."""
-
     def _compete(self, rows: Rows, key: Tensor, probe: ModelView, rng: torch.Generator) -> None:
         """Let rows [m] with keys [m] take the places of stored ones; without a look at a value."""
         amount, every = count(rows), self.ordered_slots()
@@ -131,15 +125,15 @@ class ASERBuffer(Buffer):
         chance, slot = noise[:-1].where(free, -1.0).topk(min(most, self.capacity))
         image, label = self.store.columns["image"], torch.cat([stored[judge], rows["label"]])
         feature = probe.embed(torch.cat([image[judge], image[slot], rows["image"]])).flatten(1).double()
-        judges, judged, own = feature.split([len(judge), len(slot), amount])
-        here = torch.cat([chance >= 0, torch.ones_like(rare)])
+        judges, judged, new = feature.split([len(judge), len(slot), amount])
+        counts = torch.cat([chance >= 0, torch.ones_like(rare)])
         known = torch.cat([stored[slot], rows["label"]])
-        value = knn_shapley(torch.cat([judges, own]), label, torch.cat([judged, own]), known, self.k, here)
+        value = knn_shapley(torch.cat([judges, new]), label, torch.cat([judged, new]), known, self.k, counts)
         speaks = torch.cat([torch.ones_like(judge, dtype=torch.bool), rare])
-        self._swap(rows, key, slot, value.where(speaks[:, None], 0.0).sum(0).where(here, torch.inf))
+        self._swap(rows, key, slot, value.where(speaks[:, None], 0.0).sum(0).where(counts, torch.inf))
 
     def _swap(self, rows: Rows, key: Tensor, slot: Tensor, worth: Tensor) -> None:
-        """Of stored rows at `slot` [n] and new ones [m] let the m of least worth [n + m] go: some change places."""
+        """Let the m of least worth [n + m] go of stored rows at `slot` [n] and new ones [m]: some change places."""
         amount = count(rows)
         goes = torch.zeros_like(worth, dtype=torch.bool)
         goes.index_fill_(0, worth.argsort(stable=True)[:amount], True)

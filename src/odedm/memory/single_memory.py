@@ -12,7 +12,7 @@ from odedm.core.validators import Choice, Int, NamedValues
 from odedm.memory.build_context import BuildContext, StreamShape, check_policy_options, read_policy_options
 
 if TYPE_CHECKING:
-    from odedm.memory.base import Memory
+    from odedm.memory.dual import AnyBuffer
 
 ROWS: Any = {"validator": Int(0), "default": 100, "help": "Rows in all, λ.", "panel": "Memory"}
 """The setting that all memories share."""
@@ -39,11 +39,11 @@ class SingleMemory:
         check_settings(self)
 
     def resolve(self, shape: StreamShape, native: str) -> Any:  # noqa: ARG002 - nothing depends on them
-        """The same: there is nothing to fill in."""
+        """Return the same: there is nothing to fill in."""
         return self
 
-    def build(self, context: BuildContext) -> Memory:
-        """The live memory."""
+    def build(self, context: BuildContext) -> AnyBuffer:
+        """Return the live memory."""
         return context.policy(
             getattr(self, "policy", None) or "reservoir",
             getattr(self, "capacity", 0),
@@ -104,7 +104,7 @@ class Native(SingleMemory):
         return repr_without_defaults(self, ("capacity",))
 
     def resolve(self, shape: StreamShape, native: str) -> Native | Reservoir:  # noqa: ARG002 - of any shape
-        """The policy by its name; where that is the reservoir, the plain reservoir: one memory has one description."""
+        """Return the policy by its name, the reservoir as `Reservoir`: one memory has one description."""
         policy = self.policy or native
         check_policy_options(policy, self.policy_options)
         if policy == "reservoir":

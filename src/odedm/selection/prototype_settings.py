@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class L2:
-    """Euclidean distance."""
+    """Compare rows by Euclidean distance, the length of their difference."""
 
     name: ClassVar[str] = "l2"
 
 
 @dataclass(frozen=True)
 class L1:
-    """Sum of absolute differences."""
+    """Compare rows by the sum of absolute differences."""
 
     name: ClassVar[str] = "l1"
 
 
 @dataclass(frozen=True)
 class MMD:
-    """Maximum mean discrepancy of a row to a cluster, by a Gaussian kernel.
+    """Compare a row with a cluster by maximum mean discrepancy, with a Gaussian kernel.
 
     Args:
         bandwidth: the kernel's; the median distance of a class's rows unless given.
@@ -53,7 +53,7 @@ class MMD:
 
 @dataclass(frozen=True)
 class Sinkhorn:
-    """Entropic optimal transport.
+    """Compare rows by entropic optimal transport, as histograms over their dimensions.
 
     Args:
         epsilon: ε relative to the mean cost; 0.1 between rows and prototypes, 0.05 between the clusters of DAC.
@@ -173,7 +173,7 @@ class DAC:
     sample: int | None = setting_field(
         RowsOrNone(),
         256,
-        "Rows by which a cluster is compared in --dac, or none for all.",
+        "Rows by which a cluster is made and compared in --dac, or none for all.",
         optional=True,
         panel="ODEDM",
         metavar="N|none",

@@ -30,26 +30,26 @@ class Transform:
     flip: bool = False
 
     def to(self, device: torch.device) -> Transform:
-        """The same transform with its constants on the device."""
+        """Return the same transform with its constants on the device."""
         return Transform(self.shift.to(device), self.scale.to(device), self.pad, self.flip)
 
     def normalise(self, image: Tensor) -> Tensor:
-        """Inputs [n, ...] of images [n, ...] as they are: what evaluation and embedding see."""
+        """Return inputs [n, ...] of images [n, ...] as they are: what evaluation and embedding see."""
         if image.is_cpu and image.dtype == torch.float32 and self.unscaled:
             return image.clone()  # what changes its inputs in place must not change stored rows
         return (image - self.shift) * self.scale
 
     @cached_property
     def unscaled(self) -> bool:
-        """Whether the constants, one for all values, leave them as they are."""
+        """Return whether the constants, one for all values, leave them as they are."""
         return self.shift.dim() == self.scale.dim() == 0 and float(self.shift) == 0 and float(self.scale) == 1
 
     def augment(self, image: Tensor, rng: torch.Generator) -> Tensor:
-        """Inputs [n, ...] of a training view: a crop after zero padding and a mirror image half of the time."""
+        """Return inputs [n, ...] of a training view: a crop after zero padding and a mirror image half of the time."""
         return self.normalise(self._view(image, rng))
 
     def strong_augment(self, image: Tensor, rng: torch.Generator) -> Tensor:
-        """Inputs [n, ...] of a strong view: crop and mirror image, then AutoAugment's CIFAR-10 policy.
+        """Return inputs [n, ...] of a strong view: crop and mirror image, then AutoAugment's CIFAR-10 policy.
 
         The policy is defined on grey or colour images of whole numbers; other rows get a training view.
         """
@@ -61,7 +61,7 @@ class Transform:
 
 
 def policy_fits(image: Tensor) -> bool:
-    """Whether AutoAugment's policy is defined on images [n, ...].
+    """Return whether AutoAugment's policy is defined on images [n, ...].
 
     >>> policy_fits(torch.zeros(2, 3, 8, 8, dtype=torch.uint8)), policy_fits(torch.zeros(2, 16))
     (True, False)
@@ -70,7 +70,7 @@ def policy_fits(image: Tensor) -> bool:
 
 
 def crop_and_flip(image: Tensor, pad: int, flip: bool, rng: torch.Generator) -> Tensor:
-    """An independent view of every image [n, c, h, w]: offset uniform over (2·pad + 1)² places, mirrored or not.
+    """Return an independent view of every image [n, c, h, w]: offset uniform over (2·pad + 1)² places, mirrored or not.
 
     Zeros are padded before normalising, so the border is black, not grey. The number of draws is the same whatever they
     turn out to be.
@@ -88,7 +88,7 @@ def crop_and_flip(image: Tensor, pad: int, flip: bool, rng: torch.Generator) -> 
 
 
 def _sliced(padded: Tensor, top: Tensor, left: Tensor, mirrored: Tensor, shape: torch.Size) -> Tensor:
-    """The views by a slice of each image: on a processor six times as fast as looking up every pixel."""
+    """Return the views by a slice of each image: on a processor six times as fast as looking up every pixel."""
     height, width = shape[2:]
     source, views = padded.numpy(), torch.empty(shape, dtype=padded.dtype)
     target = views.numpy()
@@ -99,7 +99,7 @@ def _sliced(padded: Tensor, top: Tensor, left: Tensor, mirrored: Tensor, shape: 
 
 
 def _gathered(padded: Tensor, top: Tensor, left: Tensor, mirrored: Tensor, shape: torch.Size) -> Tensor:
-    """The views by the place of every pixel: a handful of launches, whatever the number of images."""
+    """Return the views by the place of every pixel: a handful of launches, whatever the number of images."""
     n, channels, height, width = shape
     column = torch.arange(width, device=padded.device).expand(n, width)
     column = torch.where(mirrored[:, None], width - 1 - column, column) + left[:, None]

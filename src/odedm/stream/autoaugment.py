@@ -51,7 +51,7 @@ FIXED = 16
 
 
 def autoaugment(image: Tensor, rng: torch.Generator) -> Tensor:
-    """A strong view [n, c, h, w] of uint8 images [n, c, h, w] with 1 or 3 channels.
+    """Return a strong view [n, c, h, w] of uint8 images [n, c, h, w] with 1 or 3 channels.
 
     The number of draws and every shape depend on n alone: an image that an operation passes by goes through it as
     identity.
@@ -73,21 +73,21 @@ def autoaugment(image: Tensor, rng: torch.Generator) -> Tensor:
 
 @cache
 def _policy(device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """Operation numbers, probabilities and magnitudes [25, 2] on a device."""
+    """Return operation numbers, probabilities and magnitudes [25, 2] on a device."""
     table = [[(OPERATIONS.index(name), chance, size) for name, chance, size in pair] for pair in POLICY]
     operation, probability, magnitude = torch.tensor(table, dtype=torch.float32, device=device).unbind(2)
     return operation.long(), probability, magnitude
 
 
 def operate(image: Tensor, operation: Tensor, magnitude: Tensor, sign: Tensor) -> Tensor:
-    """One operation [n] on each image [n, c, h, w], at a magnitude [n] of 0..9 and with a sign [n] where it has one."""
+    """Return images [n, c, h, w] after one operation [n] each, at a magnitude [n] of 0..9 and with a sign [n]."""
     image = warp(image, coefficients(operation, magnitude, sign, *image.shape[2:]))
     image = look_up(image, tables(image, operation, magnitude))
     return blend(image, operation, 1 + sign * magnitude.double() / 10)
 
 
 def coefficients(operation: Tensor, magnitude: Tensor, sign: Tensor, height: int, width: int) -> Tensor:
-    """Where each output pixel comes from: rows (a, b, c, d, e, f) [n, 6] of source = (ax + by + c, dx + ey + f).
+    """Return where each output pixel comes from: rows (a, b, c, d, e, f) [n, 6] of source = (ax + by + c, dx + ey + f).
 
     Shear up to 0.3 of the other coordinate from the corner, shift up to 150/331 of the side, rotation up to 30°
     counter-clockwise around the middle.
@@ -108,7 +108,7 @@ def coefficients(operation: Tensor, magnitude: Tensor, sign: Tensor, height: int
 
 
 def warp(image: Tensor, coefficient: Tensor) -> Tensor:
-    """The nearest source pixel of every output pixel's middle, for coefficients [n, 6]; grey beyond the border."""
+    """Return the nearest source pixel of every output pixel, for coefficients [n, 6]; grey beyond the border."""
     n, channels, height, width = image.shape
     a, b, c, d, e, f = coefficient.T
     fixed = torch.stack([a, b, c + (a + b) / 2, d, e, f + (d + e) / 2]).mul(2**FIXED).round().int()[..., None, None]
@@ -123,7 +123,7 @@ def warp(image: Tensor, coefficient: Tensor) -> Tensor:
 
 
 def tables(image: Tensor, operation: Tensor, magnitude: Tensor) -> Tensor:
-    """What each value of each channel becomes: [n, c, 256], from images [n, c, h, w] whose values some depend on."""
+    """Return what each value of each channel becomes, [n, c, 256], for images [n, c, h, w]."""
     value = torch.arange(256, device=image.device)
     level = magnitude[:, None, None] / 9
     lost = 8 - (8 - 4 * level).round().long()
@@ -141,7 +141,7 @@ def tables(image: Tensor, operation: Tensor, magnitude: Tensor) -> Tensor:
 
 
 def stretched(image: Tensor) -> Tensor:
-    """The table [n, c, 256] that spreads the values of each channel over 0..255; one value alone stays."""
+    """Return the table [n, c, 256] that spreads the values of each channel over 0..255; one value alone stays."""
     value = torch.arange(256, device=image.device)
     low, high = (edge.long()[..., None] for edge in image.flatten(2).aminmax(dim=2))
     scale = 255 / (high - low).clamp(min=1).double()
@@ -149,7 +149,7 @@ def stretched(image: Tensor) -> Tensor:
 
 
 def equalised(image: Tensor) -> Tensor:
-    """The table [n, c, 256] after which each channel's values are as evenly frequent as a table can make them."""
+    """Return the table [n, c, 256] that makes each channel's values as evenly frequent as a table can."""
     values = image.flatten(2).long()
     histogram = values.new_zeros(*image.shape[:2], 256).scatter_add_(2, values, torch.ones_like(values))
     highest = histogram.gather(2, values.amax(2, keepdim=True))
@@ -160,12 +160,12 @@ def equalised(image: Tensor) -> Tensor:
 
 
 def look_up(image: Tensor, table: Tensor) -> Tensor:
-    """Every value of images [n, c, h, w] replaced by what its channel's table [n, c, 256] says."""
+    """Return every value of images [n, c, h, w] replaced by what its channel's table [n, c, 256] says."""
     return table.to(torch.uint8).gather(2, image.flatten(2).long()).view_as(image)
 
 
 def blend(image: Tensor, operation: Tensor, factor: Tensor) -> Tensor:
-    """Images moved away from, or towards, a plainer version of themselves by factors [n]; 1 leaves them alone.
+    """Return images moved away from, or towards, a plainer version of themselves by factors [n]; 1 leaves them alone.
 
     Plainer is black for brightness, the mean grey for contrast, the grey image for colour, the smoothed one for
     sharpness.
@@ -183,7 +183,7 @@ def blend(image: Tensor, operation: Tensor, factor: Tensor) -> Tensor:
 
 
 def luminance(image: Tensor) -> Tensor:
-    """The grey image [n, 1, h, w] of whole-numbered images [n, c, h, w]: ITU-R 601 weights, halves up."""
+    """Return the grey image [n, 1, h, w] of whole-numbered images [n, c, h, w]: ITU-R 601 weights, halves up."""
     if image.shape[1] == 1:
         return image
     red, green, blue = image.unbind(1)

@@ -30,7 +30,7 @@ class Sizes(Validator):
     expected = "how many classes each task has, whole numbers from 1 on such as '2,3,5'"
 
     def convert(self, value: Any) -> tuple[int, ...]:
-        """A tuple of plain ints, at least one."""
+        """Return a tuple of plain ints, at least one."""
         parts = value.split(",") if isinstance(value, str) else value
         sizes = tuple(Int(1).convert(int(part) if isinstance(part, str) else part) for part in parts)
         if not sizes or len(sizes) > MOST_TASKS:
@@ -47,7 +47,7 @@ def schedule(
     recurring: int = 1,
     domain: str | None = None,
 ) -> Labels:
-    """The labels of each task of a stream.
+    """Return the labels of each task of a stream.
 
     Args:
         classes: how many classes the data set has.
@@ -110,7 +110,7 @@ Or say how many classes each task has: task_classes.
 
 
 def default_tasks(classes: int) -> int:
-    """Five tasks where the classes allow it, or else the most, up to ten, that leave two classes to each.
+    """Return five tasks where the classes allow it, or else the most, up to ten, that leave two classes to each.
 
     >>> [default_tasks(classes) for classes in (10, 100, 6, 9, 2, 7)]
     [5, 5, 3, 3, 1, 1]
@@ -121,7 +121,7 @@ def default_tasks(classes: int) -> int:
 
 
 def is_regular(labels: Labels) -> bool:
-    """Whether tasks have equally many classes, each class once, in the order of labels: the ordinary stream.
+    """Return whether tasks have equally many classes, each class once, in the order of labels: the ordinary stream.
 
     >>> is_regular(((0, 1), (2, 3))), is_regular(((0,), (1, 2))), is_regular(((0, 1), (0, 1)))
     (True, False, False)
@@ -131,7 +131,7 @@ def is_regular(labels: Labels) -> bool:
 
 
 def classes_return(labels: Labels) -> bool:
-    """Whether a class belongs to more than one task.
+    """Return whether a class belongs to more than one task.
 
     >>> classes_return(((0, 1), (2,))), classes_return(((0, 1), (1, 2)))
     (False, True)

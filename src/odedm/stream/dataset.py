@@ -70,11 +70,11 @@ class Dataset:
 
     @property
     def classes(self) -> int:
-        """How many classes there are."""
+        """Return how many classes there are."""
         return len(self.class_names)
 
     def labels_of(self, names: Sequence[str]) -> list[Any]:
-        """The labels, as they were given, of classes by their names.
+        """Return the labels, as they were given, of classes by their names.
 
         >>> data = from_arrays(np.eye(4).repeat(5, 0), np.arange(4).repeat(5), tasks=2, class_names=list("abcd"))
         >>> data.labels_of(["c", "a"])
@@ -85,17 +85,17 @@ class Dataset:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The shape of one image or vector."""
+        """Return the shape of one image or vector."""
         return tuple(self.image.shape[1:])
 
     @property
     def schema(self) -> RowSchema:
-        """What rows must be that a network trained on these predicts."""
+        """Return what rows must be that a network trained on these predicts."""
         return RowSchema((ColumnSpec("image", self.shape, self.image.dtype),))
 
     @cached_property
     def checksum(self) -> str:
-        """A fingerprint of every training and test row, for a result's provenance."""
+        """Return a fingerprint of every training and test row, for a result's provenance."""
         if self.known_checksum is not None:
             return self.known_checksum
         digest = hashlib.blake2b(digest_size=16)
@@ -108,7 +108,7 @@ class Dataset:
 
 
 def standardise(image: Tensor, *, pad: int = 0, flip: bool = False) -> Transform:
-    """The transform that gives every channel of the training images (or every feature) mean 0 and deviation 1."""
+    """Return the transform that gives every channel of images, or every feature, mean 0 and deviation 1."""
     over, wide = ((0, 2, 3), (-1, 1, 1)) if image.dim() == 4 else ((0,), (-1,))
     number = image.numel() // image.shape[1]
     # in chunks: a data set of bytes is too large to be copied as doubles
@@ -125,7 +125,7 @@ def standardise(image: Tensor, *, pad: int = 0, flip: bool = False) -> Transform
 def constants(
     mean: Tensor, deviation: Tensor, unit: float, *, pad: int = 0, flip: bool = False, image: bool = True
 ) -> Transform:
-    """A transform from published channel means and deviations of images whose largest value is `unit`."""
+    """Return a transform from published channel means and deviations of images whose largest value is `unit`."""
     shape = (-1, 1, 1) if image else (-1,)
     shift, scale = (mean * unit).float().view(shape), (1 / (deviation * unit)).float().view(shape)
     return Transform(shift, scale, pad, flip)
@@ -145,7 +145,7 @@ def from_arrays(
     name: str = "arrays",
     seed: int = 0,
 ) -> Dataset:
-    """A data set from your own arrays, tensors or lists.
+    """Return a data set from your own arrays, tensors or lists.
 
     Args:
         x: vectors [n, d], or images [n, h, w], [n, c, h, w] or, with c = 1, 3 or 4, [n, h, w, c]. What could be
@@ -204,7 +204,7 @@ def as_class_labels(y: Any, what: str = "y") -> Array:
 
 
 def _hold_out(number: Tensor, names: Array, share: float, seed: int) -> tuple[Tensor, Tensor]:
-    """Rows to train on and rows to test on, of each class."""
+    """Return rows to train on and rows to test on, of each class."""
     keep, held = hold_out_of_each(number, share, seed)
     tested = number[held].bincount(minlength=len(names))
     if not bool(tested.all()):
@@ -214,7 +214,7 @@ def _hold_out(number: Tensor, names: Array, share: float, seed: int) -> tuple[Te
 
 
 def hold_out_of_each(group: Tensor, share: float, seed: int) -> tuple[Tensor, Tensor]:
-    """The places of rows to learn from and of a share of each group [n] to test on, in the order of the rows.
+    """Return the places of rows to learn from and of a share of each group [n] to test on, in the order of the rows.
 
     A group of one row has none to spare.
 

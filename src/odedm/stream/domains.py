@@ -28,7 +28,7 @@ def check_domain(domain: str | None, shape: tuple[int, ...], tasks: int) -> None
 
 
 def in_domain(image: Tensor, domain: str | None, task: int, seed: int) -> Tensor:
-    """Rows [n, ...] as they look in a task: exact copies of their values at other places; the first task's as they are.
+    """Return rows [n, ...] as they look in a task: their values at other places; the first task's as they are.
 
     >>> in_domain(torch.tensor([[[[1, 2], [3, 4]]]]), "rotated", 1, seed=0).tolist()
     [[[[2, 4], [1, 3]]]]

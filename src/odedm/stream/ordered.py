@@ -38,7 +38,7 @@ def from_batches(
     name: str = "stream",
     seed: int = 0,
 ) -> Dataset:
-    """A stream from batches of your own, for `odedm.train` and `odedm.split`; its rows keep their order.
+    """Return a stream from batches of your own, for `odedm.train` and `odedm.split`; its rows keep their order.
 
     Tasks may be of any size and share classes. A task's classes are those whose rows arrive in it, and labels are
     numbered by the task in which they come first.
@@ -177,7 +177,7 @@ def _check_classes(names: Array, classes: Sequence[Any] | None) -> None:
 
 
 def _hold_out(number: Tensor, task: Tensor, share: float, seed: int) -> tuple[Tensor, Tensor]:
-    """Rows to learn from and rows to test on, of each class in each task."""
+    """Return rows to learn from and rows to test on, of each class in each task."""
     keep, out = hold_out_of_each(task * (int(number.max()) + 1) + number, share, seed)
     untested = sorted(set(task.tolist()) - set(task[out].tolist()))
     if untested:
@@ -189,7 +189,7 @@ def _hold_out(number: Tensor, task: Tensor, share: float, seed: int) -> tuple[Te
 
 
 def _tests(test: Any, names: Array, schema: RowSchema, tasks: int) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Test rows, their labels and, where there is a pair for each task, their tasks."""
+    """Return test rows, their labels and, where there is a pair for each task, their tasks."""
     pairs = test if isinstance(test, list) else [test]
     if isinstance(test, list) and len(test) != tasks:
         raise UsageError(f"test has {len(test)} pairs for {tasks} tasks; give one for each, or a single pair (x, y).")

@@ -48,7 +48,7 @@ def check_rows(tasks: int, rows: int) -> None:
 
 
 def imbalance_mask(label: Tensor, imbalance: str, factor: float, classes: int) -> Tensor:
-    """Which training rows [n] an imbalance leaves in; positions count within each class in the data set's order.
+    """Return which training rows [n] an imbalance leaves in; positions count within each class in the data set's order.
 
     >>> imbalance_mask(torch.tensor([0, 0, 1, 1, 0]), "imbalanced", 1.0, 2)
     tensor([False,  True,  True,  True, False])
@@ -69,7 +69,7 @@ def imbalance_mask(label: Tensor, imbalance: str, factor: float, classes: int) -
 
 
 def first_rows(label: Tensor, limit: int | None) -> Tensor:
-    """The rows [m] that are left where each class has its first `limit` rows alone; all without a limit.
+    """Return the rows [m] that are left where each class has its first `limit` rows alone; all without a limit.
 
     >>> first_rows(torch.tensor([0, 1, 0, 0, 1]), 1).tolist(), first_rows(torch.tensor([0, 1, 0]), None).tolist()
     ([0, 1], [0, 1, 2])
@@ -82,7 +82,7 @@ def first_rows(label: Tensor, limit: int | None) -> Tensor:
 def validation_split(
     rows: Tensor, label: Tensor, fraction: float, *, order: Tensor, seed: int, names: Sequence[str]
 ) -> tuple[Tensor, Tensor]:
-    """The rows to train on and those to validate by, both in their order: a fraction of each class, drawn by the seed.
+    """Return the rows to train on and those to validate by, in their order: a fraction of each class, by the seed.
 
     Args:
         rows: training rows [n] that arrive, by their place in the data set; `label` [n] are theirs.
@@ -103,7 +103,7 @@ def validation_split(
 
 
 def assign_tasks(label: Tensor, labels: Labels, *, shuffle: bool, rng: torch.Generator) -> Tensor:
-    """Which task each row belongs to [n]; a class of several tasks gives each of them equally many of its rows.
+    """Return which task each row belongs to [n]; a class of several tasks gives each of them equally many of its rows.
 
     Which ones is drawn, or with `shuffle=False` its first rows go to its first task, and so on.
 
@@ -130,7 +130,7 @@ def assign_tasks(label: Tensor, labels: Labels, *, shuffle: bool, rng: torch.Gen
 
 
 def blur_boundaries(label: Tensor, share: float, *, home: Tensor, tasks: int, rng: torch.Generator) -> Tensor:
-    """Task numbers [n]: where each row arrives, a share of every class in another task than its `home` [n].
+    """Return task numbers [n]: where each row arrives, a share of every class in another task than its `home` [n].
 
     Which other task is drawn uniformly. A class that comes in several tasks keeps a row in each.
 
@@ -142,7 +142,7 @@ def blur_boundaries(label: Tensor, share: float, *, home: Tensor, tasks: int, rn
 
 
 def add_label_noise(label: Tensor, rate: float, *, home: Tensor, labels: Labels, rng: torch.Generator) -> Tensor:
-    """The labels [n] that rows are given: for a share of every class another label of its `home` [n], drawn uniformly.
+    """Return the labels [n] that rows are given: for a share of every class another label of its `home` [n].
 
     >>> rows = torch.tensor([0, 1, 0, 1])
     >>> add_label_noise(rows, 0.5, home=rows * 0, labels=((0, 1),), rng=torch.Generator()).sum().item()
@@ -158,7 +158,7 @@ def add_label_noise(label: Tensor, rate: float, *, home: Tensor, labels: Labels,
 
 
 def random_share(label: Tensor, share: float, rng: torch.Generator) -> Tensor:
-    """Marks [n] a random share of every class: round(share · size) of its rows, though never the whole class.
+    """Return marks [n] a random share of every class: round(share · size) of its rows, though never the whole class.
 
     From the same generator a larger share marks the same rows and more.
 

@@ -13,7 +13,7 @@ MANY = Int(1, 100_000)
 
 @validate_params(classes=MANY, per_class=MANY, dimensions=MANY, seed=Int())
 def blobs(*, classes: int = 10, tasks: int = 5, per_class: int = 60, dimensions: int = 16, seed: int = 0) -> Dataset:
-    """Gaussian blobs around well separated centres: float32 vectors [n, d].
+    """Return Gaussian blobs around well separated centres: float32 vectors [n, d].
 
     Args:
         classes, per_class: how many blobs, and how many rows of each, of which a fifth is for testing.
@@ -37,7 +37,7 @@ def blobs(*, classes: int = 10, tasks: int = 5, per_class: int = 60, dimensions:
 
 @validate_params(classes=MANY, per_class=MANY, side=Int(1, 1000), seed=Int())
 def shapes(*, classes: int = 6, tasks: int = 3, per_class: int = 40, side: int = 12, seed: int = 0) -> Dataset:
-    """One smooth colour pattern per class under noise: uint8 images [n, 3, side, side].
+    """Return one smooth colour pattern per class under noise: uint8 images [n, 3, side, side].
 
     Args:
         classes, per_class: how many patterns, and how many images of each, of which a fifth is for testing.

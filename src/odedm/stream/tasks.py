@@ -84,12 +84,12 @@ class Stream:
 
     @property
     def labels(self) -> Labels:
-        """The labels of each task's own classes."""
+        """Return the labels of each task's own classes."""
         return tuple(task.classes for task in self.tasks)
 
     @property
     def classes_per_task(self) -> int:
-        """How many classes a task has, in the largest."""
+        """Return how many classes a task has, in the largest."""
         return max(len(task.classes) for task in self.tasks)
 
     @property
@@ -99,7 +99,7 @@ class Stream:
 
     @property
     def classes_return(self) -> bool:
-        """Whether a class belongs to more than one task; Task-IL accuracy has no meaning then."""
+        """Return whether a class belongs to more than one task; Task-IL accuracy has no meaning then."""
         return classes_return(self.labels)
 
 
@@ -232,7 +232,7 @@ def task_labels(
     recurring: int = 1,
     domain: str | None = None,
 ) -> Labels:
-    """The labels of each task's own classes: by the settings, or as the data say where they have an order of their own.
+    """Return the labels of each task's classes: by the settings, or as data with an order of their own say.
 
     >>> from odedm.stream.synthetic import blobs
     >>> task_labels(blobs(), task_classes=(4, 6))
@@ -249,7 +249,7 @@ def task_labels(
 
 
 def check_stream(data: Dataset, **settings: Any) -> Labels:
-    """The labels of each task's own classes, or what of `STREAM_SETTINGS` the data cannot have."""
+    """Return the labels of each task's own classes, or what of `STREAM_SETTINGS` the data cannot have."""
     arrangement = {name: settings[name] for name in ARRANGEMENT}
     labels = task_labels(data, **arrangement)
     _check_ordered(data, **{name: settings[name] for name in ORDERED})
@@ -274,7 +274,7 @@ def _check_ordered(data: Dataset, **settings: object) -> None:
 
 
 def arrival(classes: int, class_order: str, seed: int) -> Tensor:
-    """The old labels [C] in the order in which they arrive."""
+    """Return the old labels [C] in the order in which they arrive."""
     Choice("class order", CLASS_ORDERS).validate("class_order", class_order)
     if class_order == "natural":
         return torch.arange(classes)

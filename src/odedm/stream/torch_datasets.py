@@ -31,7 +31,7 @@ def from_torch(
     name: str = "torch",
     seed: int = 0,
 ) -> Dataset:
-    """A data set from a torch Dataset or DataLoader; all its rows are read once, and held in memory.
+    """Return a data set from a torch Dataset or DataLoader; all its rows are read once, and held in memory.
 
     Images stay bytes, and small, where the data set gives PIL images or uint8: leave out ToTensor and Normalize, for
     rows are normalised here.
@@ -71,7 +71,7 @@ def from_torch(
 
 
 def _stacked(source: Any, what: str) -> tuple[Array, Array]:
-    """Every image and every label."""
+    """Return every image and every label."""
     images: list[Array] = []
     labels: list[Any] = []
     for place, item in enumerate(_items(source, what)):
@@ -100,7 +100,7 @@ def _stacked(source: Any, what: str) -> tuple[Array, Array]:
 
 
 def _items(source: Any, what: str) -> Iterator[Any]:
-    """The items in turn; what the data set of anyone raises becomes a sentence."""
+    """Return the items in turn; what the data set of anyone raises becomes a sentence."""
     by_turn, by_index = hasattr(type(source), "__iter__"), hasattr(source, "__getitem__") and hasattr(source, "__len__")
     if isinstance(source, str | bytes | dict | Tensor | np.ndarray) or not (by_turn or by_index):
         raise refused(what, "a Dataset or DataLoader of torch that gives (image, label)", source)
@@ -116,7 +116,7 @@ def _items(source: Any, what: str) -> Iterator[Any]:
 
 
 def _numbers(image: Any, place: int, what: str, *, batch: bool) -> Array:
-    """An image, or a batch of images, as an array."""
+    """Return an image, or a batch of images, as an array."""
     if batch and isinstance(image, list | tuple):
         return np.stack([_numbers(part, place, what, batch=False) for part in image]) if image else np.zeros((0,))
     if hasattr(image, "mode") and hasattr(image, "convert"):  # as PIL does it, which need not be here
@@ -130,7 +130,7 @@ def _numbers(image: Any, place: int, what: str, *, batch: bool) -> Array:
 
 
 def _names(data: Any, classes: Array) -> list[str] | None:
-    """The class names that a data set of torchvision's kind brings along, if they are for these labels."""
+    """Return the class names that a data set of torchvision's kind brings along, if they are for these labels."""
     for _ in range(DEEPEST):  # of a loader, or of a part of a part
         data = getattr(data, "dataset", data)
     names = getattr(data, "classes", None)

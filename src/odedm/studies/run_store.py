@@ -68,13 +68,13 @@ def check_reuse(reuse: str) -> str:
     return reuse
 
 
-def key_of_result(result: Result, seed: int | None = None, *, by_code: bool = True) -> str:
-    """The content hash of a finished run, from what its result says, or of its configuration with another seed.
+def key_of_result(result: Result, *, by_code: bool = True) -> str:
+    """The content hash of a finished run, from what its result says.
 
     Without `by_code` it is the same whatever code from outside made the run.
     """
-    plain = result.experiment if seed is None else {**result.experiment, "seed": seed}
-    return content_key(plain, result.provenance.get("data_checksum"), result.code_hashes() if by_code else None)
+    marks = result.code_hashes() if by_code else None
+    return content_key(result.experiment, result.provenance.get("data_checksum"), marks)
 
 
 def is_reusable(made: Mapping[str, Any], reuse: str, code: Code) -> bool:

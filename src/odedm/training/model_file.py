@@ -19,7 +19,7 @@ from odedm.training.model_state import ModelState
 
 if TYPE_CHECKING:
     from odedm.core.rows import Rows
-    from odedm.memory.base import Memory
+    from odedm.memory.dual import AnyBuffer
     from odedm.training.run import Outcome
 
 MODEL_SCHEMA = "odedm.model/2"
@@ -57,7 +57,7 @@ def save_model(outcome: Outcome, path: Path, *, overwrite: bool) -> Path:
     return write_for_user("model", path, partial(write_model, outcome))
 
 
-def stored_rows(memory: Memory) -> tuple[Rows, int]:
+def stored_rows(memory: AnyBuffer) -> tuple[Rows, int]:
     """Return every row of a memory with all its columns and its key, and how many rows the memory has seen."""
     buffer: Any = getattr(memory, "buffer", memory)
     return {**buffer.rows(), "key": buffer.store.key[buffer.ordered_slots()]}, int(buffer.num_seen)

@@ -12,7 +12,7 @@ from torch import Tensor
 from odedm.core.registry import REPLAYS, STRONG_VIEWS
 from odedm.core.rows import MemoryPart, Rows
 from odedm.core.stored_names import stored, stored_name
-from odedm.memory.base import Memory
+from odedm.memory.dual import AnyBuffer
 from odedm.memory.settings import ODEDM, OF_TERM, AnyMemory
 from odedm.methods.base import Method
 from odedm.methods.rotation_task import TURNED, turned
@@ -49,7 +49,7 @@ class MemoryReplay:
 
     def __init__(
         self,
-        memory: Memory,
+        memory: AnyBuffer,
         transform: Transform,
         *,
         reading: str,

@@ -21,9 +21,8 @@ from odedm.core.rng import generator
 from odedm.core.rows import ColumnSpec, Rows, Task, count
 from odedm.core.text import counted, printable
 from odedm.core.timer import Timer
-from odedm.memory.base import Memory
 from odedm.memory.build_context import BuildContext, StreamShape
-from odedm.memory.dual import DualBuffer
+from odedm.memory.dual import AnyBuffer, DualBuffer
 from odedm.methods.base import Method
 from odedm.nets.build import build
 from odedm.results.folder import save_run
@@ -61,7 +60,7 @@ class Outcome:
 
     result: Result
     method: Method
-    memory: Memory
+    memory: AnyBuffer
     probe: MethodView
     data: Dataset
     evidence: Rows | None = None
@@ -160,7 +159,7 @@ class Run:
             net=self.method.net,
         )
 
-    def _make_memory(self, method_columns: tuple[ColumnSpec, ...]) -> Memory:
+    def _make_memory(self, method_columns: tuple[ColumnSpec, ...]) -> AnyBuffer:
         raw = (
             ColumnSpec("image", self.data.shape, self.data.image.dtype),
             *(ColumnSpec(name, dtype=torch.int64) for name in ("label", "task", "index")),
