@@ -25,7 +25,7 @@ Columns = dict[str, np.ndarray[Any, Any]]
 
 def check_run(folder: Path, data: Dataset | None = None) -> None:
     """Check a saved run against its stream, its memory's rules and the data that it was trained on."""
-    assert [check for check in verify(folder) if not check.sound] == []
+    assert [check for check in verify(folder) if not check.valid] == []
     result, rows = Result.load(folder / FILE), load_file(folder / MEMORY_FILE)
     check_accuracies(result)
     check_class_counts(result)

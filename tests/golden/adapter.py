@@ -111,7 +111,11 @@ INNER: dict[str, str] = {
 """What is no public name, by "module:name"."""
 COLUMNS: dict[str, dict[str, str]] = {"settings": {new: old for old, new in RUN_WORDS.items()}}
 """By kind of table: today's names of columns or keys, each with the old one."""
-OPTIONS: dict[str, str | Sequence[str]] = {"--setting": "--imbalance", "--lanes": "--workers"}
+OPTIONS: dict[str, str | Sequence[str]] = {
+    "--setting": "--imbalance",
+    "--lanes": "--workers",
+    "--events": ["--log", "jsonl:{}"],
+}
 """Options of the command line: another name, or words in its place, where {} stands for the value."""
 STUDY: dict[str, str] = {**RUN_WORDS}
 """Settings of a study's file, by a dotted path."""

@@ -14,7 +14,7 @@ from odedm import ODEDM, Experiment, NoMemory, Observation, Reservoir, UsageErro
 from odedm.checkpoint.stop import Stopped
 from odedm.execute.run_job import run_job
 from odedm.methods.er import ER
-from odedm.results.verification import is_sound, verify
+from odedm.results.verification import is_valid, verify
 
 WORDS = np.array(["dog", "ant", "cat", "bee"])
 NUMBER = np.arange(4).repeat(20)
@@ -301,9 +301,9 @@ def test_the_command_keeps_it_and_verify_looks_at_it(tmp_path):
         here = odedm.train(data, method="er", memory=ODEDM(20), device="cpu", seed=model.plan.seed)
         assert model._score_rows(data.test_image)[0].equal(here.probe.predict(data.test_image)), "as train makes it"
         assert 100 * model.score(data.test_image, data.test_label) == pytest.approx(model.result.acc_last)
-        assert is_sound(verify(folder))
+        assert is_valid(verify(folder))
     (second / "model.safetensors").write_bytes((first / "model.safetensors").read_bytes())
-    assert [check.name for check in verify(second) if check.sound is False] == ["files"]
+    assert [check.name for check in verify(second) if check.valid is False] == ["files"]
 
 
 def test_a_resumed_run_keeps_it_as_it_was_asked_to(tmp_path):
@@ -311,9 +311,9 @@ def test_a_resumed_run_keeps_it_as_it_was_asked_to(tmp_path):
     for name, first, then in [("asked", True, None), ("later", False, True)]:
         looks = [None if each is None else Observation(keep_model=each) for each in (first, then)]
         with pytest.raises(Stopped):
-            run_job(job_of(plan, tmp_path / name, looks[0]), stop=lambda: True)
+            run_job(job_of(plan, tmp_path / name, observation=looks[0]), stop=lambda: True)
         said = []
-        outcome = run_job(job_of(plan, tmp_path / name, looks[1]), said.append)
+        outcome = run_job(job_of(plan, tmp_path / name, observation=looks[1]), said.append)
         assert not [each for each in said if "This run began" in getattr(each, "line", "")]
         x = outcome.data.test_image
         assert np.array_equal(odedm.load(tmp_path / name).predict(x), outcome.predict(x))

@@ -246,8 +246,10 @@ def test_a_study_is_carried_on_from_machine_to_machine(tmp_path):
     assert list(out.glob("runs/*")) == [], "what is packed is not run again"
     assert (out / "table.csv").read_text(encoding="utf-8") == to_csv(summarise(load([file])))
     other = [changed(line, lambda result: result["provenance"].update(odedm="0.0.1")) for line in lines_of(file)]
-    output = odedm(*words, "--with-results", rewrite(tmp_path / "older.jsonl.gz", other), "--dry-run")
-    assert "Done:          0" in output, "by another version of the package, as for runs in the folder"
+    older = rewrite(tmp_path / "older.jsonl.gz", other)
+    for given, done in (((), "Done:          2"), (("--reuse", "version"), "Done:          0")):
+        output = odedm(*words, *given, "--with-results", older, "--dry-run")
+        assert done in output, "by another version of the package, as for runs in the folder"
 
 
 def test_results_that_cannot_be_written_as_json_are_none(tmp_path):

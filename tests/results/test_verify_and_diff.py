@@ -19,7 +19,7 @@ from odedm.report.load import load
 from odedm.results.comparison import compare
 from odedm.results.metrics import compute_metrics
 from odedm.results.result import Result
-from odedm.results.verification import is_sealed, is_sound, verify
+from odedm.results.verification import is_sealed, is_valid, verify
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def run(outcomes, tmp_path):
 
 
 def broken(folder):
-    return {check.name: check.detail for check in verify(folder) if check.sound is False}
+    return {check.name: check.detail for check in verify(folder) if check.valid is False}
 
 
 NAMES = ["odedm", "reservoir", "seed", "order", "noise", "blur", "mixup", "herded", "images", "tiny"]
@@ -80,7 +80,7 @@ def test_an_implausible_run_is_noticed(run, kind):
     plain |= compute_metrics(plain["class_il"], plain["task_il"])
     (folder / "result.json").write_text(json.dumps(plain))
     write_checksums(folder)
-    assert is_sound(verify(folder)), "files alone do not tell"
+    assert is_valid(verify(folder)), "files alone do not tell"
     with pytest.raises(AssertionError):
         check_run(folder)
 

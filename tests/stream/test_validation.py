@@ -58,7 +58,7 @@ def test_a_validated_run_is_a_sound_run_of_its_own(tmp_path) -> None:
     outcome = train("blobs", memory=ODEDM(20, rho=0.5), method="er", validation=0.25, first_tasks=2, device="cpu")
     assert (outcome.result.experiment["validation"], outcome.result.experiment["first_tasks"]) == (0.25, 2)
     assert len(outcome.result.acc) == 2
-    assert all(check.sound for check in verify(outcome.save(tmp_path / "run")))
+    assert all(check.valid for check in verify(outcome.save(tmp_path / "run")))
     assert Experiment(validation=0.25).slug() != Experiment().slug()
 
 

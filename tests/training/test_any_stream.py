@@ -26,7 +26,7 @@ from odedm.report.tables import to_csv, to_latex, to_markdown
 from odedm.report.terminal import print_run, print_table
 from odedm.results.comparison import compare
 from odedm.results.result import Result
-from odedm.results.verification import is_sound, verify
+from odedm.results.verification import is_valid, verify
 from odedm.studies.grid import Grid
 from odedm.training.evaluation import evaluate
 from odedm.training.experiment import content_key
@@ -183,7 +183,7 @@ def test_saved_runs_are_sound_and_edited_ones_are_not(saved):
     edits = {"task_labels": [[0, 1]] * 5, "task_il": result.class_il, "forgetting": None}
     for name, value in edits.items():
         path.write_text(json.dumps({**result.to_dict(), name: value}))
-        assert not is_sound(verify(path.parent)), name
+        assert not is_valid(verify(path.parent)), name
     for value in ([[0, 99]] * 6, [[0]], "all", [[]] * 6, [[True]] * 6):
         with pytest.raises(UsageError, match="'task_labels' does not hold labels of the classes for each of 6 tasks"):
             Result.from_dict({**result.to_dict(), "task_labels": value})

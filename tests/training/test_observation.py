@@ -278,7 +278,7 @@ def copy(looked, tmp_path):
 
 
 def broken(folder):
-    return {check.name: check.detail for check in verify(folder) if check.sound is False}
+    return {check.name: check.detail for check in verify(folder) if check.valid is False}
 
 
 def test_evidence_is_sealed_and_sound(looked):

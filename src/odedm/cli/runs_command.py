@@ -54,11 +54,11 @@ def verify(
     ] = False,
 ) -> None:
     """Check finished runs: files, format, metrics and memory. Exit code 1 where one is broken, or without checksums."""
-    from odedm.results.verification import is_sealed, is_sound, lines
+    from odedm.results.verification import is_sealed, is_valid, lines
     from odedm.results.verification import verify as look
 
     found = {folder: look(folder) for folder in find_runs(paths)}
-    broken = [folder for folder, checks in found.items() if not is_sound(checks)]
+    broken = [folder for folder, checks in found.items() if not is_valid(checks)]
     bare = [folder for folder, checks in found.items() if not allow_unsealed and not is_sealed(checks)]
     if as_json:
         tell_json(

@@ -181,7 +181,7 @@ def open_columns(folder: Path) -> list[Array]:
 
 
 def checksum(folder: Path) -> str:
-    """Return the fingerprint of every row, equal to `Dataset.checksum` of the same data."""
+    """Return the checksum of every row, equal to `Dataset.checksum` of the same data."""
     digest = hashlib.blake2b(digest_size=16)
     for path, column in zip(column_files(folder), open_columns(folder), strict=True):
         digest.update(f"{column.shape}torch.{column.dtype}".encode())

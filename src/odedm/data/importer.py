@@ -58,7 +58,7 @@ def import_path(
     path: Path, *, size: int | None = None, seed: int = 0, on_progress: OnProgress = no_progress
 ) -> Manifest:
     """Import a path under its own name and its content's, or find it imported already."""
-    note, state = fingerprint(path, size=size, seed=seed)
+    note, state = source_note(path, size=size, seed=seed)
     if manifest := _imported_from(note, state):
         return manifest
     with _importing(on_progress) as scratch:
@@ -80,7 +80,7 @@ def data_folder(*names: str) -> Path:
     return writable_folder(cache.root().joinpath(*names), name="data folder", advice=advice)
 
 
-def fingerprint(path: Path, *, size: int | None, seed: int) -> tuple[str, str]:
+def source_note(path: Path, *, size: int | None, seed: int) -> tuple[str, str]:
     """Return the name of the note on how a path was imported, and what tells one state of the path from another.
 
     The state is of names, lengths and times of change; nothing is read.

@@ -184,6 +184,8 @@ class Scheduler:
             return
         try:
             result = self._result(job)
+        except InfrastructureError:
+            raise
         except UsageError as error:
             self._fail(job, str(error))
             return

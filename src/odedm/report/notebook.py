@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from odedm.report.load import load
 from odedm.report.summary import METRICS, Table, summarise
 from odedm.report.tables import LABEL, to_csv, to_html, to_latex, to_markdown
 from odedm.report.terminal import as_text
+from odedm.report.verdicts import notes
 from odedm.results.folder import FinishedRun
 from odedm.results.result import Result
 from odedm.results.run_summary import accuracy_picture
@@ -44,8 +46,8 @@ class Results:
     """
 
     def __init__(self, *runs: Any) -> None:
-        folders = [Path(each) for each in runs if isinstance(each, str | Path)]
-        given = [result for each in runs if not isinstance(each, str | Path) for result in _results(each)]
+        folders = [Path(source) for source in runs if isinstance(source, str | Path)]
+        given = [result for source in runs if not isinstance(source, str | Path) for result in _results(source)]
         if not folders and not given:
             raise UsageError("Give at least one folder of runs, e.g. Results('runs'), or what odedm.train gave.")
         self.runs: list[FinishedRun] = load(folders) if folders else []
@@ -124,8 +126,9 @@ class Results:
 
     def _repr_html_(self) -> str:
         table = self.table
-        curves = {each.label: [run.result.acc for run in each.runs] for each in table.groups}
-        return to_html(table) + accuracy_picture(curves)
+        curves = {group.label: [run.result.acc for run in group.runs] for group in table.groups}
+        below = "".join(f"<p>{html.escape(note)}</p>" for note in notes(table) if len(table.rows) > 1)
+        return to_html(table) + below + accuracy_picture(curves)
 
 
 def _results(given: Any) -> list[Result]:
@@ -135,4 +138,4 @@ def _results(given: Any) -> list[Result]:
         return [result]
     if isinstance(given, str | Path) or not isinstance(given, Iterable):
         raise UsageError(f"Results takes folders, and what odedm.train gives; {short_repr(given)} was given.")
-    return [result for each in given for result in _results(each)]
+    return [result for item in given for result in _results(item)]

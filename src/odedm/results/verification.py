@@ -22,10 +22,10 @@ UNSEALED = f"unsealed, there is no {CHECKSUMS}: nothing says whether its files a
 
 @dataclass(frozen=True)
 class Check:
-    """What was checked, and whether it is sound; None where that cannot be known."""
+    """What was checked, and whether it is valid; None where that cannot be known."""
 
     name: str
-    sound: bool | None
+    valid: bool | None
     detail: str
 
 
@@ -44,19 +44,19 @@ def verify(folder: Path) -> list[Check]:
     ]
 
 
-def is_sound(checks: list[Check]) -> bool:
+def is_valid(checks: list[Check]) -> bool:
     """Return whether no check failed; what could not be checked does not count."""
-    return all(check.sound is not False for check in checks)
+    return all(check.valid is not False for check in checks)
 
 
 def is_sealed(checks: list[Check]) -> bool:
     """Return whether the run's files could be compared with checksums."""
-    return all(check.sound is not None for check in checks)
+    return all(check.valid is not None for check in checks)
 
 
 def first_fault(checks: list[Check]) -> str | None:
     """Return the first check that failed, in half a sentence; None where none did."""
-    return next((f"{check.name}: {check.detail}" for check in checks if check.sound is False), None)
+    return next((f"{check.name}: {check.detail}" for check in checks if check.valid is False), None)
 
 
 def lines(checks: list[Check]) -> Iterator[str]:
@@ -67,7 +67,7 @@ def lines(checks: list[Check]) -> Iterator[str]:
     """
     words = {True: "sound", False: "BROKEN", None: "not checked"}
     for check in checks:
-        yield f"{words[check.sound]:<11}  {check.name}: {check.detail}"
+        yield f"{words[check.valid]:<11}  {check.name}: {check.detail}"
 
 
 def check_metrics(result: Result) -> str:

@@ -173,7 +173,7 @@ class DAC:
     sample: int | None = setting_field(
         RowsOrNone(),
         256,
-        "Rows by which a cluster is compared in --dac, or none for all.",
+        "Rows by which a cluster is made and compared in --dac, or none for all.",
         optional=True,
         panel="ODEDM",
         metavar="N|none",

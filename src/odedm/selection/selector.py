@@ -19,6 +19,7 @@ from torch import Tensor
 
 from odedm.core.accel import device
 from odedm.core.errors import UsageError, unknown_name_error
+from odedm.core.registry import SPACES
 from odedm.core.rows import ModelView, Rows, take
 from odedm.core.stored_names import stored
 from odedm.core.timer import Timer
@@ -29,9 +30,7 @@ from odedm.selection.nearest import Chosen, nearest, row_distances
 from odedm.selection.row_selector import RowSelector
 
 OnSelection = Callable[[Rows, Chosen, Tensor], None]
-"""Shown the candidates of a class, which of them were chosen for which centre, and all distances [candidates, k]."""
-
-SPACES = ("features", "pixels")
+"""Shown the candidates of a class, which of them were chosen for which center, and all distances [candidates, k]."""
 
 
 @stored("consolidator")

@@ -22,7 +22,7 @@ class ProcessNumerics:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # an exception that a trace raises at a block's end leaves it to this thread
         self._open: dict[int, bool] = {}
         """Whether products may be rounded in each open block; the last one's word counts."""
         self._before: tuple[torch.dtype, str, AbstractContextManager[object]] | None = None

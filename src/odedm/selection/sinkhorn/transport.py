@@ -16,13 +16,13 @@ from torch.nn.utils.rnn import pad_sequence
 
 from odedm.core.accel import device, threads
 from odedm.core.errors import UsageError, unknown_name_error
+from odedm.core.registry import GROUNDS
 from odedm.core.stored_names import stored
 from odedm.selection.nearest import Chosen, greedy_nearest
 from odedm.selection.sinkhorn import solver
 from odedm.selection.sinkhorn.kernels import DenseKernel, GridKernel, Kernel
 from odedm.selection.sinkhorn.search import blur_and_separation, nearest_by_estimate
 
-GROUNDS = ("auto", "profile", "grid")
 Ground = Literal["auto", "profile", "grid"]
 
 CLOUD_BYTES = 1 << 28
