@@ -114,8 +114,8 @@ def tell_report(
         say(sentence)
     if pending:
         say(f"Not finished yet: {len(pending)} run{'s' if len(pending) > 1 else ''}, not in the table.")
-        for each in pending[:MOST_PENDING]:
-            say(f"  {each}")
+        for run in pending[:MOST_PENDING]:
+            say(f"  {run}")
         for sentence in to_go_on(pending):
             say(sentence)
     if page is not None:

@@ -27,11 +27,11 @@ log = logging.getLogger(__name__)
 
 def gather(paths: Sequence[Path], baseline: str | None = None) -> Table:
     """The runs at or below the paths as a table, which has no row where all of them are still under way."""
-    there = [path for path in paths if not is_under_way(path)]
+    begun = [path for path in paths if not is_under_way(path)]
     try:
-        runs, faults = load_sound(there) if there else ([], [])
+        runs, faults = load_sound(begun) if begun else ([], [])
     except NoRuns:
-        if not find_unfinished(paths) or not all(path.exists() for path in there):
+        if not find_unfinished(paths) or not all(path.exists() for path in begun):
             raise
         runs, faults = [], []
     if not runs:
@@ -59,9 +59,9 @@ def load_sound(paths: Sequence[Path]) -> tuple[list[FinishedRun], list[str]]:
     runs, damaged = load_runs(places.values())
     faults = list(damaged.values())
     if packed:
-        own = deduplicate([*runs, *read_all(packed).values()])
-        here = {key_of_result(run.result) for run in runs}
-        runs += [run for key, run in own.items() if key not in here]
+        all_runs = deduplicate([*runs, *read_all(packed).values()])
+        loaded_keys = {key_of_result(run.result) for run in runs}
+        runs += [run for key, run in all_runs.items() if key not in loaded_keys]
     if faults and not runs:
         raise UsageError(f"{faults[0]} Make it again: {AGAIN}.")
     return runs, faults

@@ -46,8 +46,8 @@ class Results:
     """
 
     def __init__(self, *runs: Any) -> None:
-        folders = [Path(each) for each in runs if isinstance(each, str | Path)]
-        given = [result for each in runs if not isinstance(each, str | Path) for result in _results(each)]
+        folders = [Path(source) for source in runs if isinstance(source, str | Path)]
+        given = [result for source in runs if not isinstance(source, str | Path) for result in _results(source)]
         if not folders and not given:
             raise UsageError("Give at least one folder of runs, e.g. Results('runs'), or what odedm.train gave.")
         self.runs: list[FinishedRun] = load(folders) if folders else []
@@ -126,7 +126,7 @@ class Results:
 
     def _repr_html_(self) -> str:
         table = self.table
-        curves = {each.label: [run.result.acc for run in each.runs] for each in table.groups}
+        curves = {group.label: [run.result.acc for run in group.runs] for group in table.groups}
         below = "".join(f"<p>{html.escape(note)}</p>" for note in notes(table) if len(table.rows) > 1)
         return to_html(table) + below + accuracy_picture(curves)
 
@@ -138,4 +138,4 @@ def _results(given: Any) -> list[Result]:
         return [result]
     if isinstance(given, str | Path) or not isinstance(given, Iterable):
         raise UsageError(f"Results takes folders, and what odedm.train gives; {short_repr(given)} was given.")
-    return [result for each in given for result in _results(each)]
+    return [result for item in given for result in _results(item)]

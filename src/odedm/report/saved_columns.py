@@ -39,42 +39,42 @@ class Kept:
 
 
 def read_evidence(run: FinishedRun, names: Sequence[str]) -> list[Array] | None:
-    """These columns of a run's evidence, None where one is not there; an error where the file cannot be read."""
+    """Return these columns of a run's evidence, None where one is not there; an error where the file cannot be read."""
     path = run.folder / EVIDENCE_FILE
     if not path.is_file():
         return None
     try:
-        found = read_columns(path, names)
+        columns = read_columns(path, names)
     except UsageError as error:
         raise UsageError(f"Cannot read '{path}': {error}. Run it again with --overwrite.") from None
-    return [found[name] for name in names] if len(found) == len(names) else None
+    return [columns[name] for name in names] if len(columns) == len(names) else None
 
 
 def first_evidence(group: Group, names: Sequence[str]) -> list[tuple[FinishedRun, list[Array]]]:
-    """The first run of a group that saved these columns, with them; none where none has."""
+    """Return the first run of a group that saved these columns, with them; none where none has."""
     for run in group.runs:
         try:
-            found = read_evidence(run, names)
-            if found is not None:
-                return [(run, found)]
+            columns = read_evidence(run, names)
+            if columns is not None:
+                return [(run, columns)]
         except UsageError as error:  # a page shows what can be read
             log.warning("%s", error)
     return []
 
 
 def read_kept(run: FinishedRun) -> Kept | str:
-    """The pictures in a run's long-term memory, or a sentence why there are none."""
+    """Return the pictures in a run's long-term memory, or a sentence why there are none."""
     names = ("image", "label", "task", "prototype")
     try:
-        found = read_columns(run.folder / MEMORY_FILE, names)
+        columns = read_columns(run.folder / MEMORY_FILE, names)
     except UsageError as error:
         return printable(f"The saved memory cannot be read: {error}.", 200)
-    missing = [name for name in names[1:] if name not in found]
+    missing = [name for name in names[1:] if name not in columns]
     if missing:
         return f"The saved memory has no column {', '.join(sorted(missing))}."
-    if "image" not in found or found["image"].ndim != 4:
+    if "image" not in columns or columns["image"].ndim != 4:
         return "The rows of this memory are vectors, not images, so there are no pictures to show."
-    image, label, task, prototype = (found[name] for name in names)
+    image, label, task, prototype = (columns[name] for name in names)
     eight_bits = image.dtype == np.uint8 and image.shape[1] in (1, 3) and min(image.shape[2:]) > 0
     if not eight_bits or any(column.shape != (len(image),) for column in (label, task, prototype)):
         return "The saved memory does not hold 8-bit grey or colour images with a label, a task and a prototype each."

@@ -82,7 +82,7 @@ class Paired:
 
 
 def estimate(values: Iterable[float]) -> Estimate:
-    """The mean and its standard error, s / √n with n − 1 in the variance.
+    """Return the mean and its standard error, s / √n with n − 1 in the variance.
 
     >>> estimate([1.0, 3.0])
     Estimate(mean=2.0, error=1.0, n=2)
@@ -101,7 +101,7 @@ def estimate(values: Iterable[float]) -> Estimate:
 
 
 def paired(treated: Mapping[int, float], control: Mapping[int, float]) -> Paired | None:
-    """Treated minus control for every seed that both have; None where they share no seed.
+    """Return treated minus control for every seed that both have; None where they share no seed.
 
     >>> paired({0: 10.0, 1: 30.0, 7: 99.0}, {0: 8.0, 1: 29.0}).estimate
     Estimate(mean=1.5, error=0.5, n=2)
@@ -114,7 +114,7 @@ def paired(treated: Mapping[int, float], control: Mapping[int, float]) -> Paired
 
 
 def mean_interval(values: Sequence[float], level: float = LEVEL) -> tuple[float, float] | None:
-    """The interval of the mean: Student's below `FEWEST` values, else the bootstrap's; None for fewer than two.
+    """Return the interval of the mean: Student's below `FEWEST` values, else the bootstrap's; None for fewer than two.
 
     >>> low, high = mean_interval([1.0, 4.0])
     >>> round(low, 1), round(high, 1)
@@ -124,7 +124,7 @@ def mean_interval(values: Sequence[float], level: float = LEVEL) -> tuple[float,
 
 
 def student_interval(values: Sequence[float], level: float = LEVEL) -> tuple[float, float] | None:
-    """The mean and Student's t times its standard error to either side; None for fewer than two values.
+    """Return the mean and Student's t times its standard error to either side; None for fewer than two values.
 
     It keeps its level for normal values, however few: the price of two is an interval 25 times their standard error.
     """
@@ -136,7 +136,7 @@ def student_interval(values: Sequence[float], level: float = LEVEL) -> tuple[flo
 
 
 def bootstrap(values: Sequence[float], level: float = LEVEL) -> tuple[float, float] | None:
-    """The expanded percentile interval of the mean; None for fewer than two values.
+    """Return the expanded percentile interval of the mean; None for fewer than two values.
 
     A plain percentile interval is too narrow for few values: resampling uses n where the variance has n − 1, and the
     normal tail where Student's t applies. Its tail α/2 is therefore replaced by Φ(−√(n/(n−1)) t_{α/2, n−1}), after
@@ -185,7 +185,7 @@ def _tail(n: int, level: float) -> float:
 
 
 def student_tail(t: float, freedom: int) -> float:
-    """How often Student's t lies `t` or more from zero: P(|T| ≥ t).
+    """Return how often Student's t lies `t` or more from zero: P(|T| ≥ t).
 
     >>> [round(student_tail(2.0, freedom), 3) for freedom in (1, 2, 4, 9, 999)]
     [0.295, 0.184, 0.116, 0.077, 0.046]
@@ -200,7 +200,7 @@ def student_tail(t: float, freedom: int) -> float:
 
 @cache
 def student_quantile(level: float, freedom: int) -> float:
-    """The t with P(|T| ≤ t) = level, by bisection.
+    """Return the t with P(|T| ≤ t) = level, by bisection.
 
     >>> [round(student_quantile(0.95, freedom), 3) for freedom in (1, 4, 9)]
     [12.706, 2.776, 2.262]
@@ -213,7 +213,7 @@ def student_quantile(level: float, freedom: int) -> float:
 
 
 def sign_flip(values: Sequence[float]) -> float | None:
-    """How often random signs give a mean at least as far from zero: the two-sided permutation p of no difference.
+    """Return how often random signs give a mean as far from zero: the two-sided permutation p of no difference.
 
     Exact over all signs up to 20 values; beyond, (1 + hits) / (1 + draws) over signs from a fixed seed, which is never
     zero. None for fewer than two values.
@@ -241,7 +241,7 @@ def sign_flip(values: Sequence[float]) -> float | None:
 
 
 def smallest_p(n: int) -> float:
-    """The smallest p that `n` seeds can give: all of them agree, and of 2^n choices of signs two are as extreme.
+    """Return the smallest p that `n` seeds can give: all of them agree, and of 2^n choices of signs two are as extreme.
 
     >>> [smallest_p(n) for n in (2, 3, 5, 10)]
     [0.5, 0.25, 0.0625, 0.001953125]
@@ -250,9 +250,9 @@ def smallest_p(n: int) -> float:
 
 
 def holm(p: Sequence[float]) -> list[float]:
-    """Holm's correction: p values that keep the chance of any false alarm among all of them below the level.
+    """Return p values after Holm's correction, which keep the chance of any false alarm among all below the level.
 
-    >>> [round(each, 3) for each in holm([0.01, 0.04, 0.03])]
+    >>> [round(p, 3) for p in holm([0.01, 0.04, 0.03])]
     [0.03, 0.06, 0.06]
     """
     corrected, floor = [0.0] * len(p), 0.0

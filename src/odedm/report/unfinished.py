@@ -49,14 +49,13 @@ class Unfinished:
 
 
 def find_unfinished(paths: Sequence[Path]) -> list[Unfinished]:
-    """The runs at or below the paths that have a working folder and no result, by folder."""
-    found = {run: None for path in paths for run in _runs(path)}
-    return [_look(run) for run in sorted(found)]
+    """Return the runs at or below the paths that have a working folder and no result, by folder."""
+    return [_look(run) for run in sorted({run for path in paths for run in _runs(path)})]
 
 
 def to_go_on(pending: Sequence[Unfinished]) -> list[str]:
-    """For each study among whose runs some are not finished, how it goes on: it may have others that never began."""
-    folders = dict.fromkeys(each.folder.parents[2] for each in pending if _is_of_study(each.folder))
+    """Say how each study goes on among whose runs some are not finished: it may have others that never began."""
+    folders = dict.fromkeys(run.folder.parents[2] for run in pending if _is_of_study(run.folder))
     return [
         f"The study in '{printable(folder, LONGEST)}' is not finished: `odedm study {shlex.quote(str(folder / TOML))} "
         f"--out {shlex.quote(str(folder))}` goes on, also with runs that have not begun; with --dry-run it counts them."
@@ -71,7 +70,7 @@ def _is_of_study(run: Path) -> bool:
 
 
 def is_under_way(path: Path) -> bool:
-    """Whether a path is that of a run which has no folder yet, only a working folder beside it."""
+    """Return whether a path is that of a run which has no folder yet, only a working folder beside it."""
     return bool(path.name) and not path.exists() and working_folder(path).is_dir()
 
 
@@ -79,11 +78,11 @@ def _runs(path: Path) -> Iterator[Path]:
     if is_under_way(path):
         yield path
     for folder, below, _ in os.walk(path):
-        for each in below:
-            run = Path(folder, each.removeprefix(BEGIN).removesuffix(END))
-            if each == working_folder(run).name and not (run / FILE).is_file():
+        for name in below:
+            run = Path(folder, name.removeprefix(BEGIN).removesuffix(END))
+            if name == working_folder(run).name and not (run / FILE).is_file():
                 yield run
-        below[:] = [each for each in below if not each.startswith(".")]
+        below[:] = [name for name in below if not name.startswith(".")]
 
 
 def _look(run: Path) -> Unfinished:
@@ -127,13 +126,13 @@ def _find(tree: Any, name: str) -> Any:
     """The first value of this name in a tree of lists and mappings."""
     waiting = [tree]
     while waiting:
-        each = waiting.pop()
-        if isinstance(each, dict):
-            if name in each:
-                return each[name]
-            waiting += each.values()
-        elif isinstance(each, list):
-            waiting += each
+        node = waiting.pop()
+        if isinstance(node, dict):
+            if name in node:
+                return node[name]
+            waiting += node.values()
+        elif isinstance(node, list):
+            waiting += node
     raise ValueError(f"there is no {name}")
 
 
