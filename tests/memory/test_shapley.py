@@ -4,6 +4,7 @@ from itertools import permutations
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 from workbench import Bench, batch_of
 
 from odedm import ColumnSpec, MemoryPart, UsageError, train
@@ -98,6 +99,28 @@ def test_a_new_class_enters_where_it_is_rare():
     for step in range(1, 8):
         memory.add({**batch(step, 6), "label": torch.ones(6, dtype=torch.int64)}, Pixels(), rng=rng)
     assert memory.class_counts(2)["short"][1] >= 5
+
+
+class NothingReadBack(TorchDispatchMode):
+    """A block in which no number may be read from a tensor, as while a step is recorded on a GPU."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        assert func is not torch.ops.aten._local_scalar_dense.default, "a value was read back"
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("classes", [3, None])
+def test_rows_compete_without_a_look_at_a_value_where_the_classes_are_known(classes):
+    memory = ASERBuffer(12, FIELDS, classes=classes)
+    rng = torch.Generator().manual_seed(0)
+    memory.add(batch(0, 12), Pixels(), rng=rng)
+    later, key = batch(1), torch.rand(6, dtype=torch.float64, generator=rng)
+    with NothingReadBack():
+        if classes is None:  # a learner's, whose steps are not recorded
+            with pytest.raises(AssertionError, match="read back"):
+                memory._compete(later, key, Pixels(), rng)
+        else:
+            memory._compete(later, key, Pixels(), rng)
 
 
 def test_pinned_rows_stay():

@@ -8,7 +8,7 @@ import pytest
 from commands import odedm
 
 from odedm.cli import paper_runs
-from odedm.cli.paper_command import PACK
+from odedm.cli.paper_runs import PACK
 from odedm.execute.scheduler import Scheduler
 from odedm.paper import order
 from odedm.paper.items import ITEMS

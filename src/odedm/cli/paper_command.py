@@ -15,14 +15,13 @@ from odedm.cli import console
 from odedm.cli.console import SOME_FAILED, out, say, tell
 from odedm.cli.dotted_settings import Given
 from odedm.cli.generated_options import Log, opt, with_settings
-from odedm.cli.paper_runs import Packer, PaperRuns, absent_data
+from odedm.cli.paper_runs import PaperRuns, absent_data, work_off
 from odedm.cli.study_command import PLACE, runner_from
 from odedm.core.errors import UsageError
 from odedm.core.files import writable_folder, write_text
 from odedm.core.text import counted
 from odedm.execute.backend import ExecutionConfig
 from odedm.execute.durations import format_duration, parse_time
-from odedm.paper import order
 from odedm.paper.items import (
     CHANGED,
     CITATION,
@@ -49,8 +48,6 @@ if TYPE_CHECKING:
 Runs = Mapping[str, "FinishedRun"]
 """Finished runs by their signature."""
 NEXT = "next"
-PACK = "paper.jsonl.gz"
-"""The finished runs of the folder, packed: what is brought home from a machine that was lent."""
 guarded = console.guarded("Finished runs are kept, and the same command goes on from here.")
 
 
@@ -123,7 +120,7 @@ def paper(
             raise UsageError(
                 "`odedm paper next` has an order of its own: leave --mini, --data, --only, --seeds and --no-run out."
             )
-        if _next(runs, dry_run=dry_run):
+        if work_off(runs, dry_run=dry_run):
             raise typer.Exit(SOME_FAILED)
         return
     seeds = SEEDS if mini and seeds is None else seeds
@@ -137,30 +134,6 @@ def paper(
         _overview(runs.finished(), folder, markdown=markdown, figure=figure)
     elif _make(items_named(what) if what else _all_items(data), request, runs):
         raise typer.Exit(SOME_FAILED)
-
-
-def _next(runs: PaperRuns, *, dry_run: bool) -> bool:
-    """Work off what is missing, most telling first, and pack each run when it is done; return whether runs failed."""
-    finished = runs.finished()
-    states = {step: step.progress(finished) for step in order.STEPS}
-    missing = {f"{plan.slug()} {plan.seed}": plan for state in states.values() for plan in state.missing}
-    absent = absent_data([plan.data for plan in missing.values()])
-    plans = [plan for plan in missing.values() if plan.data not in absent]
-    if dry_run:
-        for step, state in states.items():
-            tell(f"{f'{len(state.done)}/{state.runs}':>8}  {step.about}")
-    if absent:
-        tell(f"Not here: {', '.join(absent)} (odedm data list says how to get it).")
-    if dry_run or not plans:
-        tell(f"{len(missing)} runs are missing" + (f", {len(plans)} of them on data that is here." if missing else "."))
-        return False
-    grids = tuple(grid for step in states for grid in step.study().grids)
-    study = Study(FOLDER, grids, about="What is missing of the paper, most telling first")
-    pack = runs.runner.store.folder / PACK
-    failed = runs.make(plans, study, [Packer(pack, runs.made())])
-    if pack.exists():
-        tell(f"{len(runs.made())} finished runs are packed: {pack}. Elsewhere they count by --with-results.")
-    return failed
 
 
 def _all_items(data: str | None) -> list[PaperItem]:

@@ -6,14 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from odedm.cli.console import err, say
+from odedm.cli.console import err, say, tell
 from odedm.cli.progress_display import shown
 from odedm.core.errors import UsageError
 from odedm.core.files import writable_folder
 from odedm.execute.backend import get_ready
 from odedm.execute.job import Job
 from odedm.execute.run_callbacks import RunCallback
-from odedm.paper.items import MINI_FOLDER, SEED, by_signature, keeps_evidence, run_signature, shipped_runs
+from odedm.paper import order
+from odedm.paper.items import FOLDER, MINI_FOLDER, SEED, by_signature, keeps_evidence, run_signature, shipped_runs
 from odedm.results.folder import FinishedRun
 from odedm.results.packed import write_packed
 from odedm.results.result import Result
@@ -24,6 +25,8 @@ from odedm.studies.spec import Study
 from odedm.training.experiment import Experiment
 from odedm.training.observation import Observation
 
+PACK = "paper.jsonl.gz"
+"""The finished runs of the folder, packed: what is brought home from a machine that was lent."""
 SMALL_STUDY = Study(MINI_FOLDER, (Grid({"data": ("fashion-mini",)}),), about="Made by `odedm paper --mini`.")
 """Marks the folder of the runs in miniature as a study's."""
 
@@ -123,3 +126,27 @@ def absent_data(names: Sequence[str]) -> list[str]:
         except UsageError:
             absent.append(name)
     return absent
+
+
+def work_off(runs: PaperRuns, *, dry_run: bool) -> bool:
+    """Work off what is missing, most telling first, and pack each run when it is done; return whether runs failed."""
+    finished = runs.finished()
+    states = {step: step.progress(finished) for step in order.STEPS}
+    missing = {f"{plan.slug()} {plan.seed}": plan for state in states.values() for plan in state.missing}
+    absent = absent_data([plan.data for plan in missing.values()])
+    plans = [plan for plan in missing.values() if plan.data not in absent]
+    if dry_run:
+        for step, state in states.items():
+            tell(f"{f'{len(state.done)}/{state.runs}':>8}  {step.about}")
+    if absent:
+        tell(f"Not here: {', '.join(absent)} (odedm data list says how to get it).")
+    if dry_run or not plans:
+        tell(f"{len(missing)} runs are missing" + (f", {len(plans)} of them on data that is here." if missing else "."))
+        return False
+    grids = tuple(grid for step in states for grid in step.study().grids)
+    study = Study(FOLDER, grids, about="What is missing of the paper, most telling first")
+    pack = runs.runner.store.folder / PACK
+    failed = runs.make(plans, study, [Packer(pack, runs.made())])
+    if pack.exists():
+        tell(f"{len(runs.made())} finished runs are packed: {pack}. Elsewhere they count by --with-results.")
+    return failed

@@ -287,7 +287,7 @@ def prototype_counts(*, small: bool = False) -> list[dict[str, str]]:
     With `small` the last is for the λ, tasks and classes of the paper in miniature.
 
     >>> [row["ours"] for row in prototype_counts() if row["capacity"] == "200" and row["data"] == "cifar10"]
-    ['6 (24 %)', '13 (52 %)', '19 (76 %)']
+    ['6 (24%)', '13 (52%)', '19 (76%)']
     """
     text = files(__package__).joinpath("table2.csv").read_text(encoding="utf-8")
     rows = []
@@ -298,10 +298,10 @@ def prototype_counts(*, small: bool = False) -> list[dict[str, str]]:
             capacity, (tasks, classes) = small_capacity(capacity), small_stream(line["data"])
         try:
             k = prototypes_per_class(float(line["rho"]), capacity, tasks=tasks, classes=classes // tasks)
-            ours = f"{k} ({100 * k * (tasks - 1) * (classes // tasks) / capacity:.0f} %)"
+            ours = f"{k} ({100 * k * (tasks - 1) * (classes // tasks) / capacity:.0f}%)"
         except UsageError:  # rounds to no prototype at all
             ours = "-"
-        printed = f"{line['k']} ({line['percent']} %)" if line["k"] else "-"
+        printed = f"{line['k']} ({line['percent']}%)" if line["k"] else "-"
         rows.append({**line, "printed": printed, "ours": ours})
     return rows
 
@@ -310,9 +310,8 @@ def prototype_counts_to_rich() -> RichTable:
     """Return Table 2 for a terminal: a row for each λ and ρ, two columns for each data set."""
     names = list(dict.fromkeys(row["data"] for row in prototype_counts()))
     heads = [word for name in names for word in (name, "F_k")]
-    view = RichTable(
-        "λ", "ρ", *heads, title="k of ODEDM and the long-term share, printed and by F_k", title_justify="left"
-    )
+    title = "k of ODEDM and the long-term share, printed and by F_k"
+    view = RichTable("λ", "ρ", *heads, title=title, title_justify="left", box=None, padding=(0, 1, 0, 0))
     for capacity, rho in dict.fromkeys((row["capacity"], row["rho"]) for row in prototype_counts()):
         members = [row for row in prototype_counts() if (row["capacity"], row["rho"]) == (capacity, rho)]
         view.add_row(capacity, f"{float(rho):.0%}", *(row[side] for row in members for side in ("printed", "ours")))
