@@ -140,6 +140,8 @@ class Today(Words):
     def call(self, kind: str, thing: Any, method: str, *args: Any, **keywords: Any) -> Any:
         """Call a method by its name of today."""
         words = self._keywords(f"{kind}.{method}", keywords)
+        if (kind, method) == ("TrainedModel", "learner"):
+            return _follow(import_module("odedm"), "Learner.from_model")(thing, *args, **words)
         return super().call(kind, thing, PATHS.get(f"{kind}.{method}", method), *args, **words)
 
     def read(self, kind: str, thing: Any, path: str) -> Any:
