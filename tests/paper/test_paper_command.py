@@ -105,7 +105,7 @@ def test_a_table_is_made_as_it_is_printed_and_counted_as_done(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(paper_runs, "shipped_runs", list)
-    wishes = ["table1", "--data", "cifar10", *TINY, "--only", "rho=None,0.25"]
+    wishes = ["table1", "--data", "cifar10", *TINY, "--only", "rho=none,0.25"]
     assert "To do:         4" in odedm("paper", *wishes, "--dry-run")
     said = odedm("paper", *wishes)
     assert "final ACC, cifar10, standard" in said
@@ -119,7 +119,7 @@ def test_a_table_is_made_as_it_is_printed_and_counted_as_done(
     assert {row["lr"] for row in rows} == {"0.03"}, "the paper does not report its own"
     assert all(row["verdict"] in ("reproduced", "better", "worse") for row in rows if row["metric"] == "acc_last")
     assert "begin{tabular}" in (tmp_path / "runs/paper/table1/table1.tex").read_text(encoding="utf-8")
-    again = odedm("paper", "table5", *TINY, "--only", "rho=None,0.25", "--dry-run")
+    again = odedm("paper", "table5", *TINY, "--only", "rho=none,0.25", "--dry-run")
     assert "Done:          4" in again, "the same runs"
     lines = listed()
     assert "4/920" in lines["Table 5"]
