@@ -24,7 +24,7 @@ from odedm.stream.dataset import Dataset
 from odedm.training.preparation import prepare
 
 TINY = ["--only", "method=refresh,puridiver,agem", "--only", "capacity=200", "--only", "imbalance=standard"]
-TINY += ["--only", "rho=None,0.75,1.0", "--seeds", "1", "--device", "cpu", "--workers", "1"]
+TINY += ["--only", "rho=none,0.75,1.0", "--seeds", "1", "--device", "cpu", "--workers", "1"]
 
 
 def test_every_run_of_the_paper_has_a_small_one_that_can_be_made() -> None:
