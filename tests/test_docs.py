@@ -20,6 +20,7 @@ from odedm.core.registry import DISTANCES, METHODS
 from odedm.core.validators import Choice
 from odedm.execute.backend import ExecutionConfig
 from odedm.memory.settings import KINDS
+from odedm.methods.hyperparameters import hyperparameters
 from odedm.paper.studies import READY
 from odedm.studies.grid import axes
 from odedm.studies.spec import parse
@@ -177,7 +178,7 @@ def test_keys_of_a_study_are_those_there_are():
 
 def test_arguments_in_the_list_of_decisions_exist():
     known = {*axes(), *settings_of(Experiment)} | {field.name for field in fields(DISTANCES["sinkhorn"].load())}
-    known |= {field.name for entry in METHODS.values() for field in fields(entry.load())}
+    known |= {name for entry in METHODS.values() for name in hyperparameters(entry.load())}
     text = (ROOT / "REPRODUCTION.md").read_text()
     named = {name for span in spans(text) for name in re.findall(r"(?:^|\s)([a-z_]\w*)=", span)}
     assert len(named) > 15

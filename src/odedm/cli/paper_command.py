@@ -15,7 +15,7 @@ from odedm.cli import console
 from odedm.cli.console import SOME_FAILED, out, say, tell
 from odedm.cli.dotted_settings import Given
 from odedm.cli.generated_options import Log, opt, with_settings
-from odedm.cli.paper_runs import PaperRuns, absent_data, work_off
+from odedm.cli.paper_runs import PaperRuns, absent_data, with_known_values, work_off
 from odedm.cli.study_command import PLACE, runner_from
 from odedm.core.errors import UsageError
 from odedm.core.files import writable_folder, write_text
@@ -38,7 +38,6 @@ from odedm.paper.items import (
     study_of,
 )
 from odedm.paper.mini import SEEDS
-from odedm.studies.grid import matches_filters
 from odedm.studies.runner import deadline
 from odedm.studies.spec import Study
 from odedm.training.experiment import Experiment
@@ -233,26 +232,13 @@ def _make(items: Sequence[PaperItem], request: Request, runs: PaperRuns) -> bool
     return failed
 
 
-def _with_known_values(study: Study) -> Study:
-    """Return the study narrowed by those values of --only that it has: of several items each has others."""
-    plans = dataclasses.replace(study, only=()).with_seeds(1).experiments()
-    known = []
-    for wish in study.only:
-        name, equals, values = wish.partition("=")
-        kept = [
-            value for value in values.split(",") if any(matches_filters(plan, [f"{name}={value}"]) for plan in plans)
-        ]
-        known.append(f"{name}={','.join(kept)}" if equals and kept else wish)
-    return dataclasses.replace(study, only=tuple(known))
-
-
 def _studies(items: Sequence[PaperItem], request: Request) -> dict[str, Study]:
     """Return the narrowed studies; of several items those that --only leaves no run are left out."""
     studies: dict[str, Study] = {}
     faults: list[UsageError] = []
     for item in items:
         if item.study:
-            study = _with_known_values(request.study(item)) if len(items) > 1 else request.study(item)
+            study = with_known_values(request.study(item)) if len(items) > 1 else request.study(item)
             try:
                 study.experiments()
                 studies[item.name] = study

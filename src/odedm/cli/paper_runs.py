@@ -18,7 +18,7 @@ from odedm.paper.items import FOLDER, MINI_FOLDER, SEED, by_signature, keeps_evi
 from odedm.results.folder import FinishedRun
 from odedm.results.packed import write_packed
 from odedm.results.result import Result
-from odedm.studies.grid import Grid
+from odedm.studies.grid import Grid, matches_filters
 from odedm.studies.merging import read_all
 from odedm.studies.runner import StudyRunner
 from odedm.studies.spec import Study
@@ -150,3 +150,16 @@ def work_off(runs: PaperRuns, *, dry_run: bool) -> bool:
     if pack.exists():
         tell(f"{len(runs.made())} finished runs are packed: {pack}. Elsewhere they count by --with-results.")
     return failed
+
+
+def with_known_values(study: Study) -> Study:
+    """Return the study narrowed by those values of --only that it has: of several items each has others."""
+    plans = replace(study, only=()).with_seeds(1).experiments()
+    known = []
+    for wish in study.only:
+        name, equals, values = wish.partition("=")
+        kept = [
+            value for value in values.split(",") if any(matches_filters(plan, [f"{name}={value}"]) for plan in plans)
+        ]
+        known.append(f"{name}={','.join(kept)}" if equals and kept else wish)
+    return replace(study, only=tuple(known))
