@@ -250,7 +250,7 @@ def test_any_stream_can_be_validated_on_its_first_tasks(options, tasks):
 
 
 def test_a_choice_on_the_first_tasks_has_the_quotas_of_the_whole_stream():
-    data = blobs(per_class=12)
+    data = blobs(per_class=30)  # 24 to learn, less 20 %, over three visits: 6 or more a visit, so the quota decides
     for options, quota in (({"task_classes": (2, 4, 4)}, [5, 5]), ({"task_classes": (2, 8), "recurring": 3}, [6, 6])):
         memory = ODEDM(40, rho=0.5, selection=Prototypes("l2", dac=None))
         counts = Driver(memory, data, validation=0.2, first_tasks=2, **options).go().result.class_counts

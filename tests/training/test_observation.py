@@ -224,7 +224,7 @@ def kill(event):
 
 
 @pytest.mark.parametrize(
-    ("began", "asked", "fresh", "said"),
+    ("began", "asked", "restart", "said"),
     [
         (BOTH, BOTH, False, None),
         (BOTH, None, False, None),
@@ -234,7 +234,7 @@ def kill(event):
         (None, BOTH, False, "began without evidence"),
     ],
 )
-def test_a_resumed_run_keeps_the_looks_of_its_checkpoint(tmp_path, monkeypatch, began, asked, fresh, said):
+def test_a_resumed_run_keeps_the_looks_of_its_checkpoint(tmp_path, monkeypatch, began, asked, restart, said):
     monkeypatch.setattr("odedm.execute.run_job.TICK", 0.0)
     straight = run_job(job_of(plan_of(), tmp_path / "straight", observation=BOTH))
     often = Schedule.parse("3 steps")
@@ -242,11 +242,11 @@ def test_a_resumed_run_keeps_the_looks_of_its_checkpoint(tmp_path, monkeypatch, 
     with pytest.raises(_Killed):
         run_job(job, kill)
     told = []
-    again = run_job(job_of(plan_of(), job.folder, schedule=often, fresh=fresh, observation=asked), told.append)
+    again = run_job(job_of(plan_of(), job.folder, schedule=often, restart=restart, observation=asked), told.append)
     lines = [event.line for event in told if isinstance(event, Message)]
     assert any("began with" in line for line in lines) == (said is not None)
     assert said is None or said in lines[0]
-    looked = began == BOTH or fresh
+    looked = began == BOTH or restart
     assert (job.folder / EVIDENCE_FILE).is_file() == looked
     assert again.result.anytime == (straight.result.anytime if looked else None)
     if looked:

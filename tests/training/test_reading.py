@@ -114,7 +114,7 @@ WEIGHTS = [{"gamma": 0.5}, {"gamma": 0.0}, {"gamma": 1.0}, {"gamma_rule": "share
 @pytest.mark.parametrize("given", WEIGHTS, ids=str)
 def test_a_weight_beside_a_reading_without_the_term_is_refused_but_in_files_of_before(given):
     (name,) = given
-    said = f"^{name} is for the auxiliary term, and the reading 'union' has none; {given[name]!r} was given"
+    said = f"^{name} is for the auxiliary term, and the replay mode 'union' has none; {given[name]!r} was given"
     with pytest.raises(UsageError, match=said):
         memory_from({"replay": "union", **given})
     with pytest.raises(UsageError, match=said):
@@ -247,7 +247,7 @@ def test_the_command_line_takes_a_weight_for_a_wish_and_refuses_one_without_a_te
     assert memory_from({"gamma": 0.5}) == ODEDM(gamma=0.5)
     assert memory_from({"gamma": 0.5, "replay": "both"}).gamma == 0.5
     union = memory_to_dict(prepared(ODEDM(20, k=1, replay="union")).memory)
-    with pytest.raises(UsageError, match=r"gamma_rule is for the auxiliary term, and the reading 'union'"):
+    with pytest.raises(UsageError, match=r"gamma_rule is for the auxiliary term, and the replay mode 'union'"):
         memory_from({"gamma_rule": "share"}, union)
     weighed = memory_to_dict(ODEDM(20, k=1, replay="both", gamma=0.5, gamma_rule="share"))
     assert memory_from({"replay": "union"}, weighed) == ODEDM(20, k=1, replay="union")
@@ -259,12 +259,17 @@ def flat(method, reading, **more):
     return {"method": method, "memory.name": "odedm", "memory.replay": reading, "memory.gamma_rule": "fixed", **more}
 
 
-def test_a_label_names_a_reading_only_where_one_method_has_two():
+def test_labels_name_the_replay_mode_wherever_runs_differ_in_it():
+    alike = [flat("er", "auxiliary"), flat("der", "auxiliary")]
+    assert [label for _, _, label in group_names(alike)] == ["ER · ODEDM", "DER · ODEDM"]
     by_method = [flat("er", "union"), flat("der", "auxiliary")]
-    assert [label for _, _, label in group_names(by_method)] == ["ER · ODEDM", "DER · ODEDM"]
+    assert [label for _, _, label in group_names(by_method)] == [
+        "ER · ODEDM · union replay",
+        "DER · ODEDM · auxiliary replay",
+    ]
     chosen = [flat("er", "union"), flat("er", "auxiliary"), flat("der", "auxiliary")]
     assert [label for _, _, label in group_names(chosen)] == [
         "ER · ODEDM · union replay",
         "ER · ODEDM · auxiliary replay",
-        "DER · ODEDM",
+        "DER · ODEDM · auxiliary replay",
     ]

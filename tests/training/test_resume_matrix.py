@@ -127,7 +127,7 @@ def test_a_finished_run_that_is_carried_over_ends_the_same():
 
 SPOILERS = {
     "momentum": lambda roots: roots["method"].optimizer.state.clear(),
-    "a generator": lambda roots: roots["keys"].manual_seed(5),
+    "a generator": lambda roots: roots["memory_rng"].manual_seed(5),
     "keys": lambda roots: roots["memory"].store.key.mul_(0.5),
     "replay's generators": lambda roots: roots["replay"].generators.clear(),
     "the place": lambda roots: setattr(roots["progress"], "batch", 0),

@@ -186,9 +186,9 @@ def test_predict_takes_rows_as_they_were_given():
     vectors = train(odedm.from_arrays(rng.normal(size=(20, 3)), np.arange(20) % 2, tasks=2), memory=Reservoir(10))
     assert vectors.predict(rng.normal(size=(4, 3))).shape == (4,)
     for run, bad, sentence in [
-        (outcome, x[:, :4], "have the shape"),
+        (outcome, x[:, :4], r"^A row of x has the shape \[4, 8, 3\], and in the first rows it had \[3, 8, 8\]\."),
         (outcome, x.astype(float), "uint8"),
-        (vectors, np.zeros((2, 5)), "have the shape"),
+        (vectors, np.zeros((2, 5)), r"^A row of x has the shape \[5\], and in the first rows it had \[3\]\."),
     ]:
         with pytest.raises(UsageError, match=sentence):
             run.predict(bad)

@@ -18,7 +18,7 @@ from odedm.report.labels import memory_name
 from odedm.report.model import Line, TableModel, model
 from odedm.report.summary import ACC_MEAN, FORGETTING, TASK_IL, Metric, Table
 from odedm.report.tables import LABEL, format_change, format_value, report_markdown, to_csv, to_latex
-from odedm.report.verdicts import notes
+from odedm.report.verdicts import notes, undefined_numbers
 from odedm.report.wording import format_mean, number
 from odedm.results.result import Result
 from odedm.training.experiment import Experiment
@@ -157,6 +157,8 @@ def print_run(result: Result, out: Console) -> None:
     numbers += [] if result.forgetting is None else [f"forgetting {result.forgetting:.2f}"]
     name = f"{printable(plan['method'])} with {memory} on {printable(plan['data'])}, seed {plan.get('seed')}"
     out.print(Text(f"{name}: {', '.join(numbers)}"))
+    for sentence in undefined_numbers([result]):
+        out.print(Text(sentence))
     for title, matrix in (("Class-IL", result.class_il), ("Task-IL", result.task_il)):
         if matrix is None:
             continue

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from odedm.report.groups import Group
 from odedm.report.model import model
 from odedm.report.statistics import FEWEST, smallest_p
 from odedm.report.summary import ACC_LAST, GRADIENTS, Metric, Row, Table, other_problem
 from odedm.report.wording import format_p, number
+from odedm.results.result import Result
 
 ALARM = 0.05
 """The corrected p above which a change may well be chance, whatever its interval."""
@@ -67,8 +68,28 @@ def _counted(marks: Sequence[str], by_p: str) -> str:
 
 
 def notes(table: Table) -> list[str]:
-    """Return what to know before believing a change: no partner, uneven or few seeds, other modes, ρ by test rows."""
-    return [*_unpaired(table), *_uneven(table), *_few(table), *_modes(table), *_chosen(table)]
+    """Return what to know before believing a change: no partner, uneven or few seeds, other modes, ρ by test rows.
+
+    Behind it stands why numbers are missing.
+    """
+    found = [*_unpaired(table), *_uneven(table), *_few(table), *_modes(table), *_chosen(table)]
+    return [*found, *undefined_numbers(run.result for group in table.groups for run in group.runs)]
+
+
+def undefined_numbers(results: Iterable[Result]) -> list[str]:
+    """Return why some results lack a number: it cannot be defined on their streams.
+
+    >>> undefined_numbers([])
+    []
+    """
+    given, sentences = list(results), []
+    if any(result.task_il is None for result in given):
+        sentences.append(
+            "Task-IL accuracy is left out where tasks share classes: it is for classes that belong to one task each."
+        )
+    if any(result.forgetting is None for result in given):
+        sentences.append("Forgetting and backward transfer are left out where there is a single task.")
+    return sentences
 
 
 def _unpaired(table: Table) -> list[str]:
