@@ -12,7 +12,7 @@ shares = imported("benchmarks", "shares")
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--workers", "x"], "--workers must be a whole number, 1 or more, up to 64; 'x' was given"),
+        (["--lanes", "x"], "--lanes must be a whole number, 1 or more, up to 64; 'x' was given"),
         (["--shares", "100,0"], "--shares must be a whole number, 1 or more, up to 100; 0 was given"),
         (["--steps", "5"], "--steps must be a whole number, 6 or more"),
         (["--methods", "derpp,nope"], "Unknown method 'nope'"),

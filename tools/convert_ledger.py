@@ -202,9 +202,10 @@ RENAMES: tuple[Step, ...] = (
     rename("experiment.draw", "replay_batch"),
     rename("experiment.columns", "eval_classes"),
     rename("experiment.capture", "cuda_graph"),
+    where("experiment.method", "er-ace", default("experiment.options", unseen=False)),
 )
-"""What has other names since format 3, in the order of the renames: by `rename`, `replace` and `drop` alone, which do
-nothing where they were done before."""
+"""What has other names since format 3, in the order of the renames, and settings that came since: by `rename`,
+`replace`, `drop` and `default` alone, which do nothing where they were done before."""
 
 
 def converted(plain: Json, number: int) -> Json:

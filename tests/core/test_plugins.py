@@ -81,7 +81,7 @@ BAD = {
     "no place": (("methods", "mine", "a.b"), "'package.module:Name'"),
     "wrong base": (("methods", "mine", L2), "a subclass of odedm.Method"),
     "an object": (("methods", "mine", 3), "a subclass of odedm.Method"),
-    "abstract": (("policies", "mine", odedm.Memory), "lacks add, end_task"),
+    "abstract": (("policies", "mine", odedm.Memory), "lacks add,"),
     "no distance": (("distances", "mine", ER), "fit, pairwise and between_sets"),
     "no net": (("nets", "mine", int), "an nn.Module"),
 }

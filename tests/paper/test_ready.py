@@ -144,7 +144,7 @@ def test_mini_has_every_kind_of_evidence() -> None:
     assert {plan.imbalance for plan in plans} == {"standard", "imbalanced"}
     assert {memory.flat()["distance"] for memory in duals} == {"sinkhorn", "l1", "l2", "mmd"}
     assert {0.25, 0.5, 0.75, 1.0} == {memory.rho for memory in duals}
-    assert any(memory.mixup for memory in duals)
+    assert any(memory.selection.mixup for memory in duals)
     assert any(memory.selection.dac is None for memory in duals)
     assert len({memory.capacity for memory in duals}) == 2
     assert any(plan.net == "vit" for plan in plans)

@@ -110,7 +110,6 @@ def _expected(settings: Mapping[str, Any]) -> dict[str, Any]:
     net, net_options = NETS.get(data, RESNET)
     free = ("imbalance", "precision")
     found = {name: None if value == "none" else value for name, value in STREAM.items() if name not in free}
-    found |= {"validation": None, "first_tasks": None}
     found["retrieval"] = OWN_RETRIEVALS.get(method, found["retrieval"])
     if settings.get("epochs") in EPOCHS:
         del found["epochs"]
