@@ -36,6 +36,7 @@ MOST_RUNS = 100_000
 def check_values(name: str, values: Sequence[Any], kind: Validator | None = None) -> None:
     """Refuse an empty list, a value that is not of the kind, and the same value twice.
 
+    >>> from odedm.core.validators import Int
     >>> check_values("seeds", (3, 1, 3), Int())
     Traceback (most recent call last):
     odedm.UsageError: 'seeds' has 3 twice; give it once.
