@@ -68,7 +68,7 @@ integrations: ## Compare the memory inside Avalanche and Mammoth (MAMMOTH=FOLDER
 	OMP_NUM_THREADS=1 .venv-integrations/bin/python benchmarks/integrations.py --mammoth "$(MAMMOTH)" --seeds $(SEEDS)
 
 reference: $(VENV)/.dev ## Write docs/reference.md from the settings and commands themselves
-	$(BIN)/python -m odedm.cli.reference > $(VENV)/reference.md
+	$(BIN)/python tools/reference.py > $(VENV)/reference.md
 	mv $(VENV)/reference.md docs/reference.md
 
 docs: $(VENV)/.docs ## Build the site into site/: tutorials run as notebooks, no warnings, links checked
@@ -77,8 +77,8 @@ docs: $(VENV)/.docs ## Build the site into site/: tutorials run as notebooks, no
 	$(BIN)/sphinx-build -q -W --keep-going -E -d build/doctrees -c tools/site build/site site
 	$(BIN)/python tools/site/check.py
 
-package: $(VENV)/.dev ## Build wheel and sdist, install each by itself, and run the demo from an empty folder
-	$(BIN)/python tools/check_package.py
+package: $(VENV)/.dev ## Build wheel and sdist, install each by itself, and run the demo from an empty folder; DIST=dist keeps them
+	$(BIN)/python tools/check_package.py $(if $(DIST),--dist $(DIST))
 
 matrix: ## Run the tests under each installed Python of 3.11 to 3.13, and say which are missing
 	@tested=; failed=; \
@@ -91,7 +91,7 @@ matrix: ## Run the tests under each installed Python of 3.11 to 3.13, and say wh
 
 # `make test` has every method with every memory, but of the pairs that are killed and go on every third alone
 matrix-full: $(VENV)/.dev ## Every method with every memory, in one go and killed and resumed, without exception
-	ODEDM_EVERYTHING=1 $(BIN)/python -m pytest -n auto tests/contracts tests/training tests/execute tests/consolidate tests/cli/test_resume_cli.py tests/results tests/study/test_survival.py tests/test_doors.py tests/test_kill.py tests/memory/test_live_state.py
+	ODEDM_EVERYTHING=1 $(BIN)/python -m pytest -n auto tests/contracts tests/training tests/execute tests/selection tests/cli/test_resume_cli.py tests/results tests/studies/test_survival.py tests/test_doors.py tests/test_kill.py tests/memory/test_live_state.py
 
 clean: ## Remove the environment and caches
 	rm -rf $(VENV) .venv-integrations build site .pytest_cache .mypy_cache .ruff_cache .hypothesis
@@ -100,6 +100,7 @@ $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "odedm needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
+	$(PIP) pip  # dependency groups need 25.1 or newer
 
 # torch first and by its exact version: an open range can pull gigabytes of CUDA packages. What it needs beside itself comes with the
 # next step, by the usual index.
@@ -114,11 +115,11 @@ $(VENV)/.demo: pyproject.toml $(VENV)/.torch
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml $(VENV)/.torch
-	$(PIP) -e '.[dev$(EXTRAS)]'
+	$(PIP) -e '.[plot,digits,notebook$(EXTRAS)]' --group dev
 	@touch $@ $(VENV)/.demo
 
 $(VENV)/.docs: pyproject.toml $(VENV)/.torch
-	$(PIP) -e '.[docs]'
+	$(PIP) -e '.[plot,notebook]' --group docs
 	@touch $@ $(VENV)/.demo
 
 $(VENV)/.peers: pyproject.toml $(VENV)/.torch

@@ -1,8 +1,8 @@
-"""Everything that users wait for, in one run: one JSON, one table, one picture, and what changed since the last time.
+"""Everything that users wait for, in one run: one JSON, one table, and what changed since the last time.
 
     python benchmarks/all.py [--device cuda] [--parts alone,lanes,command,consolidation,pictures,cpu] [--methods er,…]
-                             [--out docs/results/all-h200.json] [--picture docs/appendix/performance-all.png]
-                             [--against docs/results/all-h200.json] [--src OLD/src] [--share 40] [--quick]
+                             [--out docs/results/all-h200.json] [--against docs/results/all-h200.json]
+                             [--src OLD/src] [--share 40] [--quick]
 
 Every figure of the library comes from its own command line and from the seconds in the results it writes, so an older
 version (`--src`, a checkout's source folder) is measured by the same program. Rows are random: 32×32 pictures of ten
@@ -99,16 +99,16 @@ class Bench:
 
 def of_runs(took: Figure, found: list[Figure], steps: int, lanes: int) -> Figure:
     """A command's figures: ms of a run-step, seconds of a run by phase, and what is no run's."""
-    phases = {name for each in found for name in each["seconds"]}
-    seconds = {name: statistics.mean(each["seconds"].get(name, 0.0) for each in found) for name in sorted(phases)}
-    inside = sum(sum(each["seconds"].values()) for each in found) / lanes
-    steps_done = [each["provenance"].get("steps", {}) for each in found]
+    phases = {name for item in found for name in item["seconds"]}
+    seconds = {name: statistics.mean(item["seconds"].get(name, 0.0) for item in found) for name in sorted(phases)}
+    inside = sum(sum(item["seconds"].values()) for item in found) / lanes
+    steps_done = [item["provenance"].get("steps", {}) for item in found]
     return {
         **took,
         "ms": 1e3 * seconds["train"] / steps / lanes,
         "seconds": seconds,
         "outside_s": took["wall_s"] - inside,
-        "eager": statistics.mean(each.get("eager", steps) for each in steps_done),
+        "eager": statistics.mean(item.get("eager", steps) for item in steps_done),
     }
 
 
@@ -119,9 +119,9 @@ def alone_and_lanes(bench: Bench, methods: list[str], lanes: int, memory: tuple[
         data, steps = "two-tasks" if long else "short", bench_steps(bench, long=long)
         words = ("--method", name, "--capacity", str(CAPACITY), *memory, *net(bench))
         took, found = bench.run(data, *words, seeds=2 * lanes, lanes=lanes)
-        found.sort(key=lambda each: int(each["experiment"]["seed"]))
+        found.sort(key=lambda item: int(item["experiment"]["seed"]))
         first, second = (of_runs(took, part, steps, lanes) for part in (found[:lanes], found[lanes:]))
-        inside = sum(sum(each["seconds"].values()) for each in found) / lanes
+        inside = sum(sum(item["seconds"].values()) for item in found) / lanes
         first_use = {"first_use_s": first["seconds"]["train"] - second["seconds"]["train"]}
         yield name, second | first_use | {"outside_s": took["wall_s"] - inside}
 
@@ -213,13 +213,11 @@ def by_hand(device: str) -> dict[str, Figure]:
 
 
 def cpu(_bench: Bench) -> Figures:
-    """The memory and the choice of prototypes on a processor, against plain versions of the same."""
+    """The memory on a processor, against a plain version of the same."""
     sys.path.insert(0, str(Path(__file__).parent))
-    import consolidate
     import memory
 
-    for module in (memory, consolidate):
-        yield from module.measure(quick=True).items()
+    yield from memory.measure(quick=True).items()
 
 
 def choosing(bench: Bench) -> Figures:
@@ -354,71 +352,6 @@ def verdict(new: Figure, old: Figure | None) -> str:
     return ""
 
 
-def picture(found: dict[str, Any], beside: dict[str, Any] | None, path: Path) -> None:
-    """Milliseconds of every method, and where the wall time of many seeds goes; before in grey."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot
-
-    panels = [part for part in ("alone", "lanes", "consolidation", "pictures") if part in found["parts"]]
-    runs = found["parts"].get("command", {})
-    sizes = [len(found["parts"][part]) for part in panels] + ([2 * len(runs)] if runs else [])
-    figure, axes = pyplot.subplots(
-        len(sizes), figsize=(9, 0.36 * sum(sizes) + 1.0 * len(sizes)), height_ratios=sizes, squeeze=False
-    )
-    for axis, part in zip(axes[:, 0], panels, strict=False):
-        rows = found["parts"][part]
-        names = list(rows)[::-1]
-        old = ((beside or {}).get("parts", {}).get(part)) or {}
-        percent = part == "consolidation"
-        worth = (lambda row: 100 * row.get("share", 0)) if percent else (lambda row: row.get("ms", 0))
-        axis.barh(names, [worth(old.get(name, {})) for name in names], color="#cccccc", height=0.8, label="before")
-        bars = axis.barh(names, [worth(rows[name]) for name in names], color="#0072B2", height=0.5)
-        axis.bar_label(bars, fmt="%.1f" if percent else "%.2f", padding=3, fontsize=8)
-        axis.set_xscale("linear" if percent else "log")
-        axis.set_title(TITLES.get(part, part.capitalize()), loc="left")
-        axis.set_xlabel("% of a run's seconds" if percent else "ms of a run-step")
-    if runs:
-        where_time_goes(axes[-1, 0], runs, ((beside or {}).get("parts", {}).get("command")) or {})
-    for axis in axes[:, 0]:
-        axis.spines[["top", "right"]].set_visible(False)
-    figure.tight_layout()
-    figure.savefig(path, dpi=130)
-
-
-TITLES = {
-    "alone": "Every method alone", "lanes": "Every method in lanes", "consolidation": "Choosing prototypes",
-}  # fmt: skip
-COLOURS = {
-    "start and end": "#999999", "train": "#0072B2", "consolidate": "#E69F00", "evaluate": "#009E73",
-    "checkpoint": "#CC79A7", "end task": "#56B4E9",
-}  # fmt: skip
-
-
-def where_time_goes(axis: Any, runs: dict[str, Figure], before: dict[str, Figure]) -> None:
-    """Wall seconds by phase, of a lane."""
-    bars = [(f"{name}, before", before[name]) for name in runs if name in before]
-    bars += [(f"{name}, now" if before else name, figure) for name, figure in runs.items()]
-    for name, figure in sorted(bars, reverse=True):
-        inside = figure["wall_s"] - figure["outside_s"]
-        share = inside / max(sum(figure["seconds"].values()), 1e-9)
-        left = 0.0
-        parts = {
-            "start and end": figure["outside_s"],
-            **{key: share * value for key, value in figure["seconds"].items()},
-        }
-        for phase, seconds in parts.items():
-            axis.barh(name, seconds, left=left, color=COLOURS.get(phase, "#D55E00"), height=0.6)
-            left += seconds
-        axis.text(left, name, f" {figure['wall_s']:.0f} s", va="center", fontsize=8)
-    for phase, colour in COLOURS.items():
-        axis.barh([name for name, _ in bars][:1], 0, color=colour, label=phase)
-    axis.legend(fontsize=7, ncols=2, loc="lower right", frameon=False)
-    axis.set_title("Where the wall time goes, from command to prompt", loc="left")
-    axis.set_xlabel("seconds")
-
-
 def main() -> None:
     """Measure, print, write, compare."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -426,11 +359,10 @@ def main() -> None:
     options.add_argument("--parts", default=",".join(PARTS))
     options.add_argument("--methods", default=FIRST)
     options.add_argument("--src", type=Path, default=HERE, help="the source folder of the version to measure")
-    options.add_argument("--share", type=int, default=100, help="--gpu-share of runs in lanes, in percent")
+    options.add_argument("--share", type=int, default=100, help="percent of the GPU for each of several runs")
     options.add_argument("--quick", action="store_true", help="very little of everything, to try the program")
     options.add_argument("--from", dest="source", type=Path, help="a JSON of before to show, without measuring")
     options.add_argument("--out", type=Path)
-    options.add_argument("--picture", type=Path)
     options.add_argument("--against", type=Path)
     given = options.parse_args()
     if unknown := set(given.parts.split(",")) - set(PARTS):
@@ -448,8 +380,6 @@ def main() -> None:
             found = measure(bench, parts, given.methods.split(","), given.out)
     beside = json.loads(given.against.read_text(encoding="utf-8")) if given.against else None
     print(f"\n{table(found, beside)}\n\nby hand: {found['by hand']}")
-    if given.picture:
-        picture(found, beside, given.picture)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ import torch
 from torch.nn import functional as F
 
 sys.path.insert(0, str(Path(__file__).parent))
-from step import recorded, timed
+from timing import recorded, timed
 
 from odedm.nets.build import build
 
@@ -38,7 +38,7 @@ def er_step(
     label = torch.randint(10, (rows,), device=device)
 
     def step() -> None:
-        halves = model.together(*x.chunk(2)) if fused else [model(half) for half in x.chunk(2)]
+        halves = model.forward_batches(*x.chunk(2)) if fused else [model(half) for half in x.chunk(2)]
         loss = F.cross_entropy(torch.cat(list(halves)), label)
         optimizer.zero_grad()
         loss.backward()

@@ -44,7 +44,7 @@ def rows() -> dict[str, tuple[Tensor, Tensor]]:
     """Fashion-mini, standardised as a whole."""
     data = fashion_mini()
     mean, deviation = data.image.float().mean(), data.image.float().std()
-    train, test = ((each.float() - mean) / deviation for each in (data.image, data.test_image))
+    train, test = ((item.float() - mean) / deviation for item in (data.image, data.test_image))
     return {"train": (train, data.label), "test": (test, data.test_label)}
 
 

@@ -79,11 +79,11 @@ class Loop:
                 column[slot] = batch[name][i]
 
 
-def in_turns(each: Sequence[Callable[[], object]], rounds: int, calls: int = CALLS) -> list[float]:
+def in_turns(item: Sequence[Callable[[], object]], rounds: int, calls: int = CALLS) -> list[float]:
     """Microseconds of a call: the best round of each, taken alternately."""
-    best = [float("inf")] * len(each)
+    best = [float("inf")] * len(item)
     for _ in range(rounds):
-        for place, function in enumerate(each):
+        for place, function in enumerate(item):
             start = time.process_time()
             for _ in range(calls):
                 function()
@@ -134,7 +134,7 @@ def growth(capacities: Sequence[int], rounds: int) -> list[dict[str, Any]]:
         memory = ReservoirMemory(capacity, SMALL)
         memory.see(rows(capacity, SMALL), rng=rng)
         memory.num_seen.fill_(capacity)
-        memory.store.key.pow_(0.1)  # as after a stream of ten times the rows, so that a tenth of them enters
+        memory.store.priority.pow_(0.1)  # as after a stream of ten times the rows, so that a tenth of them enters
         memories.append(memory)
     add = in_turns([lambda m=m: m.see(batch, rng=rng) for m in memories], rounds)  # type: ignore[misc]
     sample = in_turns([lambda m=m: m.sample(BATCH, rng=rng) for m in memories], rounds)  # type: ignore[misc]
@@ -150,7 +150,7 @@ def tables(*, quick: bool = False) -> dict[str, Any]:
     try:
         rounds = 4 if quick else 20
         return {
-            "loop": [each for capacity in CAPACITIES for each in against_a_loop(capacity, rounds)],
+            "loop": [item for capacity in CAPACITIES for item in against_a_loop(capacity, rounds)],
             "growth": growth(GROWTH, rounds),
         }
     finally:
@@ -160,23 +160,23 @@ def tables(*, quick: bool = False) -> dict[str, Any]:
 def measure(*, quick: bool = False) -> dict[str, dict[str, float]]:
     """Milliseconds by name, and where there is one the ratio to the loop."""
     found, figures = tables(quick=quick), {}
-    for each in found["loop"]:
-        name = f"{each['operation']}, λ={each['capacity']}"
-        figures[name] = {"ms": each["ours"] / 1e3, "ratio": each["ratio"]}
-    for each in found["growth"]:
+    for item in found["loop"]:
+        name = f"{item['operation']}, λ={item['capacity']}"
+        figures[name] = {"ms": item["ours"] / 1e3, "ratio": item["ratio"]}
+    for item in found["growth"]:
         for name in ("add", "sample"):
-            figures[f"{name} of small rows, λ={each['capacity']}"] = {"ms": each[name] / 1e3}
+            figures[f"{name} of small rows, λ={item['capacity']}"] = {"ms": item[name] / 1e3}
     return figures
 
 
 def table(found: dict[str, Any]) -> str:
     """Both tables."""
     lines = ["| λ | operation | odedm, µs | row loop, µs | ratio |", "|---|---|---|---|---|"]
-    for each in found["loop"]:
-        times = f"{each['ours']:.0f} | {each['loop']:.0f} | {each['ratio']:.1f} ×"
-        lines.append(f"| {each['capacity']} | {each['operation']} | {times} |")
+    for item in found["loop"]:
+        times = f"{item['ours']:.0f} | {item['loop']:.0f} | {item['ratio']:.1f} ×"
+        lines.append(f"| {item['capacity']} | {item['operation']} | {times} |")
     lines += ["", "| λ | add, late, µs | sample 32, µs |", "|---|---|---|"]
-    lines += [f"| {each['capacity']} | {each['add']:.0f} | {each['sample']:.0f} |" for each in found["growth"]]
+    lines += [f"| {item['capacity']} | {item['add']:.0f} | {item['sample']:.0f} |" for item in found["growth"]]
     return "\n".join(lines) + "\n"
 
 

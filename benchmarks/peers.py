@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import threading
 import time
@@ -170,8 +171,9 @@ def predicted(net: nn.Module, x: Tensor) -> Tensor:
 
 
 def learner(memory: Any, scaling: Any, case: Case, warm: Batches, batches: Batches, turns: Turns) -> Predict:
-    """`odedm.Learner`, a call for each batch."""
-    model = Learner("er", memory=memory, net=case.net(), lr=RATE, scaling=scaling, batch=case.batch, patience=None)
+    """`odedm.Learner`, a call and one update for each batch."""
+    settings: dict[str, Any] = {"batch": case.batch, "updates": 1, "patience": None}
+    model = Learner("er", memory=memory, net=case.net(), lr=RATE, scaling=scaling, **settings)
     model.partial_fit(*warm[0], classes=range(CLASSES))
     for x, y in warm[1:]:
         model.partial_fit(x, y)
@@ -370,4 +372,5 @@ if __name__ == "__main__":
         args.out.write_text(json.dumps(report(args.cases.split(","), args.steps, args.repeats), indent=1) + "\n")
     finished = json.loads(args.out.read_text())
     for name, repeats in finished["cases"].items():
-        print(f"\n{name}:\n{table(repeats)}")
+        print(f"\n{name}:\n{table(repeats)}", flush=True)
+    os._exit(0)  # CapyMOA's Java may never end

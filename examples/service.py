@@ -56,7 +56,7 @@ def main(rows):
         result = odedm.prequential(learner, readings(first, last))
         speed = 1e6 * (time.process_time() - started) / max(1, (last - first) * BATCH)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        print(f"{last * BATCH:9}  {result.accuracy:10.1f}  {speed:20.0f}  {peak:8.0f}")
+        print(f"{last * BATCH:9}  {100 * result.accuracy:10.1f}  {speed:20.0f}  {peak:8.0f}")
         if last == borders[5]:
             path = learner.save(Path(tempfile.mkdtemp()) / "service.safetensors")
             command = [sys.executable, __file__, "--go-on", str(path), str(last), str(borders[6])]

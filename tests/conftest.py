@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from odedm.core import plugins
+from odedm.core.registry import REGISTRIES
 
 try:
     from hypothesis import settings
@@ -31,10 +32,10 @@ def _one_thread():
 @pytest.fixture(autouse=True)
 def _names_of_its_own():
     """What a test registers is forgotten after it."""
-    before = [(point.table, dict(point.table)) for point in plugins.POINTS.values()]
+    before = [(registry, dict(registry)) for registry in REGISTRIES.values()]
     yield
     plugins.plugins.clear()
-    plugins._named.clear()
+    plugins._numbers.clear()
     for table, names in before:
         table.clear()
         table.update(names)

@@ -1,10 +1,18 @@
-"""A run that a test can stop after any step and carry over into another one, as a checkpoint does."""
+"""A run that a test can look at after each step, or stop and carry over into another one, as a checkpoint does."""
 
 from __future__ import annotations
 
 from odedm import Experiment, Run
 from odedm.checkpoint.load_state_tree import load_state_tree
 from odedm.checkpoint.state_tree import state_tree
+from odedm.training.callbacks import Reporter
+
+
+class EachStep(Reporter):
+    """Calls a function with the run after each step."""
+
+    def __init__(self, function):
+        self.after_step = function
 
 
 class _Killed(Exception):
@@ -29,13 +37,13 @@ class Driver:
             return None
         done = 0
 
-        def watch(*_):
+        def count(_run):
             nonlocal done
             done += 1
             if done == steps:
                 raise _Killed
 
         try:
-            return self.run.finish(watch)
+            return self.run.finish(EachStep(count))
         except _Killed:
             return None

@@ -94,7 +94,8 @@ class Puppet:
     def events(self, timeout: float) -> Iterator[Event]:
         over, self.under_way = self.under_way, []
         for job in over:
-            yield ProgressReport(job.key, 5, 10, len(self.started))
+            if not any(loss.was_killed for loss in self.losing.get(job.key, [])):
+                yield ProgressReport(job.key, 5, 10)
             yield from self.before.pop(job.key, [])
             if self.losing.get(job.key):
                 yield self.losing[job.key].pop(0)

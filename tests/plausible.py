@@ -18,7 +18,7 @@ from odedm.results.result import Result
 from odedm.results.verification import verify
 from odedm.stream.class_schedule import classes_return
 from odedm.stream.dataset import Dataset
-from odedm.stream.domains import in_domain
+from odedm.stream.scenarios import in_domain
 
 Columns = dict[str, np.ndarray[Any, Any]]
 

@@ -13,8 +13,9 @@ import pytest
 import typer
 
 import odedm
-from odedm.cli.app import LISTS, SETTINGS, app
+from odedm.cli.app import app
 from odedm.cli.dotted_settings import PARTS, grouped_settings, spelling
+from odedm.cli.list_command import LISTS, SETTINGS
 from odedm.core.configuration import settings_of
 from odedm.core.registry import DISTANCES, METHODS
 from odedm.core.validators import Choice
@@ -30,7 +31,7 @@ from odedm.training.observation import Observation
 ROOT = Path(__file__).parent.parent
 PAGES = [page for page in [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md"))] if page.stem != "CHANGELOG"]
 """All but the changelog, which speaks of the past."""
-FOREIGN = {"--head", "--address", "--generate", "--index-url"}
+FOREIGN = {"--head", "--address", "--generate", "--index-url", "--group"}
 """Options of `ray` and of `pip`."""
 
 pytestmark = pytest.mark.skipif(not (ROOT / "docs").is_dir(), reason="only in a checkout")
@@ -75,7 +76,7 @@ def options_of(command):
 
 COMMANDS = commands()
 NAMED = {
-    spelling(name, own): (own.validator.names, kind)
+    spelling(name): (own.validator.names, kind)
     for kind in (Experiment, *KINDS.values(), Observation, ExecutionConfig)
     for name, own in settings_of(kind).items()
     if isinstance(own.validator, Choice)

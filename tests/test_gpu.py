@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from driver import EachStep
 from jobs import Notes, job_of, run_all
 from sampling import KEEPING, QUICK
 
@@ -210,7 +211,7 @@ def test_a_transformer_on_large_pictures_learns_as_on_a_cpu(precision):
     for where, capture in (("cpu", False), ("cuda", False), ("cuda", True)):
         plan = Experiment(Reservoir(20), "derpp", data="random", device=where, cuda_graph=capture, **own)
         run, seen = Run(plan, data), losses.setdefault(f"{where} {capture}", [])
-        run.finish(lambda *_, run=run, seen=seen: seen.append(float(run.method.last_loss)))
+        run.finish(EachStep(lambda run, seen=seen: seen.append(float(run.method.last_loss))))
     assert losses["cuda True"] == losses["cuda False"]
     assert losses["cuda True"][0] == pytest.approx(losses["cpu False"][0], rel=0.02)
     assert all(loss < 20 for loss in losses["cuda True"])
@@ -335,14 +336,14 @@ def test_training_reads_nothing_back_between_the_first_steps_and_the_end_of_a_ta
     data = shapes()
     run = Run(Experiment(Reservoir(40), data="shapes", device="cuda", batch=4), data)
 
-    def watch(task, done, total):
+    def watch(run):
         if run.stepper.captured == 1:
             torch.cuda.set_sync_debug_mode("error")
-        if done == total // 3:
+        if run.progress.rows == run.total_rows // 3:
             torch.cuda.set_sync_debug_mode("default")
 
     try:
-        run.finish(watch)
+        run.finish(EachStep(watch))
     finally:
         torch.cuda.set_sync_debug_mode("default")
     assert run.stepper.captured > 10
@@ -405,7 +406,7 @@ def test_lanes_on_streams_go_on_after_a_stop(tmp_path):
     jobs = [job_of(plan, tmp_path / "runs" / str(number)) for number, plan in enumerate(plans)]
 
     class Impatient(RunCallback):
-        def progress(self, job, done, total):
+        def on_progress(self, job, report):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

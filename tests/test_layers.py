@@ -47,7 +47,6 @@ OPTIONAL = {"sklearn": {"data/builtin.py", "learner/estimator.py"}}
 OPTIONAL |= {"matplotlib": {"report/figures/style.py", "learner/prequential.py"}}
 OPTIONAL |= {
     "PIL": {"data/images.py"},
-    "datasets": {"data/huggingface.py"},
     "triton": {
         "nets/grouped_batch_norm_triton.py",
         "nets/second_derivatives_triton.py",
@@ -56,6 +55,7 @@ OPTIONAL |= {
         "memory/purity_triton.py",
     },
 }
+OPTIONAL |= {"sentence_transformers": {"training/embedding.py"}}
 OPTIONAL |= {"avalanche": {"integrations/avalanche.py"}, "utils": {"integrations/mammoth.py"}}  # Mammoth's utils
 OPTIONAL |= {"wandb": {"training/loggers.py"}, "ray": {"execute/ray_connection.py"}, "pandas": {"report/notebook.py"}}
 

@@ -7,19 +7,24 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGES = ["README.md", *(f"docs/how-to/{name}.md" for name in ("memory-alone", "learner", "python", "keep-model"))]
+PAGES = [
+    "README.md",
+    *(f"docs/how-to/{name}.md" for name in ("memory-alone", "learner", "python", "keep-model", "serving")),
+]
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_python_in_the_pages_runs(page, capsys):
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.S)
     assert blocks
+    together = {} if page.endswith("serving.md") else None  # its second block reads the first one's file
     for block in blocks:
-        exec(compile(block, page, "exec"), {})
+        exec(compile(block, page, "exec"), {} if together is None else together)
     said = {
         "README.md": "ODEDM",
         "docs/how-to/memory-alone.md": "12 long-term",
-        "docs/how-to/learner.md": "Test, then train",
+        "docs/how-to/learner.md": "<Prequential: ",
+        "docs/how-to/serving.md": "[0 1 2 3]\n[0 1 2 3]",
     }
     said["docs/how-to/python.md"] = "<Outcome of ER · ODEDM · λ=40 on 'blobs', seed 0: ACC_5"
     said["docs/how-to/keep-model.md"] = "<TrainedModel of ER · ODEDM · λ=40 on 'arrays', seed 0: ACC_2"

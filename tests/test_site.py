@@ -40,7 +40,7 @@ def test_every_public_name_has_one_place_in_the_reference(tool):
 
 
 def test_members_of_our_own_bases_are_in_the_reference_and_others_are_not(tool):
-    pytest.importorskip("sphinx", reason="needs the extra 'docs'")
+    pytest.importorskip("sphinx", reason="needs the dependency group 'docs'")
     made = tool("site/api_pages").pages()
     assert ".. autoclass:: odedm.Learner\n   :members:\n   :inherited-members: object\n" in made["api/learner.md"]
     assert (

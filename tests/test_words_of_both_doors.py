@@ -5,12 +5,9 @@ import re
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 import odedm
 from odedm import UsageError
-from odedm.cli.app import app
-from odedm.cli.generated_options import as_options
 
 ROOT = Path(odedm.__file__).parent
 ROOMS = (
@@ -77,28 +74,3 @@ def test_the_look_at_sentences_finds_one():
 def test_what_is_said_in_python_can_be_written_in_python(settings, words):
     with pytest.raises(UsageError, match=words):
         odedm.train("blobs", **settings)
-
-
-def test_a_command_spells_settings_as_options():
-    done = CliRunner().invoke(app, ["run", "--data", "blobs", "--set", "stream.task_classes=x"])
-    assert done.exit_code == 2
-    assert "--set stream.task_classes must be how many classes" in done.stderr.replace("\n", " ")
-    with pytest.raises(UsageError, match="^task_classes must be how many classes"):
-        odedm.train("blobs", task_classes="x")
-
-
-def test_only_settings_become_options():
-    """Not words that are both, names in quotes, parts of paths, and those of other commands."""
-    names = ["task_classes", "batch", "net_options"]
-    assert as_options("net_options and batch of 'task_classes'", names) == "--set net and batch of 'task_classes'"
-    assert as_options("in runs/task_classes/x, my_task_classes", names) == "in runs/task_classes/x, my_task_classes"
-    assert (
-        as_options("'./d task_classes e' holds task_classes", names)
-        == "'./d task_classes e' holds --set stream.task_classes"
-    )
-    assert (
-        as_options('"it\'s task_classes" or task_classes', names) == '"it\'s task_classes" or --set stream.task_classes'
-    )
-    assert as_options("the net's and runs' task_classes", names) == "the net's and runs' --set stream.task_classes"
-    assert as_options("class_order", names) == "class_order"
-    assert as_options("class_order", []) == "class_order"

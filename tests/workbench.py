@@ -10,8 +10,8 @@ from odedm.core.rng import generator
 from odedm.memory.reservoir import ReservoirMemory
 from odedm.nets.small import MLP, SmallCNN
 from odedm.stream.augment import Transform
+from odedm.training.model_view import MethodView
 from odedm.training.replay import MemoryReplay
-from odedm.training.run import MethodView
 
 CLASSES = 4
 SHAPE = (1, 8, 8)
@@ -65,7 +65,7 @@ class Bench:
         self.replay = MemoryReplay(
             self.memory,
             transform,
-            reading="auxiliary",
+            mode="auxiliary",
             draw=draw,
             gamma=1.0,
             rng=lambda name: generator(0, name),

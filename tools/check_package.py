@@ -1,12 +1,15 @@
 """Builds wheel and source archive, installs each into a folder of its own, and runs the demo from an empty folder.
 
-    python tools/check_package.py [--seeds 1]
+    python tools/check_package.py [--seeds 1] [--dist FOLDER]
+
+--dist keeps what was built and tried.
 
 Libraries come from the Python that runs this; `odedm` itself must come from what was built.
 """
 
 import argparse
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -22,7 +25,7 @@ def run(*command: str | Path, cwd: Path, path: Path | None = None) -> str:
     """Run a command, and return what it printed; end here if it fails."""
     environment = {**os.environ, "PYTHONPATH": str(path)} if path else dict(os.environ)
     done = subprocess.run(
-        [str(each) for each in command], cwd=cwd, env=environment, capture_output=True, text=True, check=False
+        [str(part) for part in command], cwd=cwd, env=environment, capture_output=True, text=True, check=False
     )
     if done.returncode:
         sys.exit(f"{' '.join(map(str, command))} failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
@@ -71,6 +74,7 @@ def try_out(archive: Path, place: Path, seeds: int) -> str:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--dist", type=Path, default=None)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         wheel, source = build(Path(folder) / "dist")
@@ -80,3 +84,7 @@ if __name__ == "__main__":
             sys.exit(f"{source.name} holds what it should not: {', '.join(strange[:5])}")
         for number, each in enumerate((wheel, source)):
             print(try_out(each, Path(folder) / str(number), given.seeds), flush=True)
+        if given.dist is not None:
+            given.dist.mkdir(parents=True, exist_ok=True)
+            for archive_path in (wheel, source):
+                shutil.copy(archive_path, given.dist)

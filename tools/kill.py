@@ -1,11 +1,11 @@
 """Kill commands again and again, by random signals at random moments, and compare what they leave with calm ones.
 
-python tools/kill.py --kills 300 [--seed 0] [--only run lanes study import ray] [--out FOLDER]
+python tools/kill.py --kills 300 [--seed 0] [--only run lanes study import ray] [--workers 0.33] [--out FOLDER]
 
 Signals are KILL, TERM, INT, HUP and STOP with KILL after it; they go to the command itself or to one of its workers.
 What was killed is started again with the same words until it ends by itself. Compared bit for bit are accuracies,
-memories and imported tensors; a command that fails without being killed, does not end, or leaves
-noise on its error stream counts as wrong.
+memories and imported tensors; a command that fails without being killed, does not end, writes a finished run again, or
+leaves noise on its error stream counts as wrong.
 """
 
 from __future__ import annotations
@@ -31,13 +31,22 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from golden.adapter import Today
 from golden.cases_b1acfb6.commands import stored
 from golden.comparison import exact
-from kill_study import SMALL
 
+STUDY = """
+data = "blobs"
+method = ["er", "derpp"]
+memory = ["plain", "odedm"]
+capacity = 30
+rho = [0.25, 0.5]
+dac = "paper"
+batch = 1
+seeds = {seeds}
+"""
 SIGNALS = ("KILL", "TERM", "INT", "HUP", "STOP")
 RUN = ["run", "--method", "derpp", "--memory", "odedm", "--data", "blobs", "--batch", "1", "--device", "cpu"]
 RUN += ["--capacity", "30", "--checkpoint", "60 steps"]
 NOISE = ("Traceback", "BrokenPipe", "Exception ignored", "Fatal Python error")
-LONGEST = 300.0
+LONGEST = 900.0
 """Seconds after which a command hangs."""
 PER_ROUND = 6
 """How often one command is killed at most before it may end, so that many of them do."""
@@ -65,10 +74,10 @@ def tensors(out: Path) -> Any:
     return names, [path.read_bytes() for path in sorted(out.glob("*/*.npy"))]
 
 
-def scenarios(place: Path) -> dict[str, Scenario]:
+def scenarios(place: Path, seeds: int = 1) -> dict[str, Scenario]:
     """All there are, by name."""
-    study = place / "small.toml"
-    study.write_text(SMALL, encoding="utf-8")
+    study = place / "study.toml"
+    study.write_text(STUDY.format(seeds=seeds), encoding="utf-8")
     known = {
         "run": Scenario(lambda out: [*RUN, "--seeds", "1", "--out", str(out)], finished_runs),
         "lanes": Scenario(lambda out: [*RUN, "--seeds", "4", "--workers", "2", "--out", str(out)], finished_runs),
@@ -127,11 +136,13 @@ def workers(parent: int) -> list[int]:
     return sorted(processes)
 
 
-def strike(child: subprocess.Popen[bytes], rng: random.Random) -> str:
-    """Send a random signal to the command or, one time in three, to a worker of it; its name."""
+def strike(child: subprocess.Popen[bytes], rng: random.Random, at_workers: float) -> str:
+    """Send a random signal to the command or, so often, to a worker of it; its name, or nothing where it hit nobody."""
     name = rng.choice(SIGNALS)
-    below = workers(child.pid) if rng.random() < 1 / 3 else []
+    below = workers(child.pid) if rng.random() < at_workers else []
     target = rng.choice(below) if below else child.pid
+    if target == child.pid and at_workers == 1:
+        return ""
     try:
         os.kill(target, getattr(signal, f"SIG{name}"))
         if name == "STOP":
@@ -142,36 +153,42 @@ def strike(child: subprocess.Popen[bytes], rng: random.Random) -> str:
     return f"{name} to a worker" if target != child.pid else name
 
 
+def written(out: Path) -> dict[Path, tuple[int, int]]:
+    """Return every finished run's file, and when it was written."""
+    stats = {path: path.stat() for path in out.rglob("seed-*/result.json")}
+    return {path: (stat.st_ino, stat.st_mtime_ns) for path, stat in stats.items()}
+
+
 def disturbed(
-    scenario: Scenario, out: Path, kills: int, seconds: float, rng: random.Random, told: Counter[str]
-) -> tuple[int, list[str]]:
-    """Start the command and kill it until it ends by itself; how many signals it got, and what was wrong."""
-    done = 0
+    scenario: Scenario, out: Path, kills: int, seconds: float, rng: random.Random, at_workers: float
+) -> tuple[Counter[str], list[str]]:
+    """Start the command and kill it until it ends by itself; the signals it got, and what was wrong."""
+    hits: Counter[str] = Counter()
+    finished: dict[Path, tuple[int, int]] = {}
     while True:
-        child = begin(scenario.words(out), out)
-        struck = ""
-        try:
-            code = child.wait(rng.uniform(0.2, seconds) if done < kills else LONGEST)
-        except subprocess.TimeoutExpired:
-            if done >= kills:
-                child.kill()
-                child.wait()
-                return done, ["it did not end"]
-            struck = strike(child, rng)
-            done += bool(struck)
-            told[struck] += bool(struck)
+        child, struck = begin(scenario.words(out), out), ""
+        while child.poll() is None:
+            patient = hits.total() >= kills or (struck and "worker" not in struck)
             try:
-                code = child.wait(LONGEST)
+                child.wait(LONGEST if patient else rng.uniform(0.2, seconds))
             except subprocess.TimeoutExpired:
-                child.kill()
-                child.wait()
-                return done, [f"it did not end after {struck}"]
-        if code == 0:
+                if patient:
+                    child.kill()
+                    child.wait()
+                    return hits, [f"it did not end after {struck or 'its last signal'}"]
+                if hit := strike(child, rng, at_workers):
+                    struck = hit
+                    hits[hit] += 1
+        now = written(out)
+        if any(now.get(path) != stamp for path, stamp in finished.items()):
+            return hits, ["a finished run was lost or written again"]
+        finished = now
+        if child.returncode == 0:
             break
         if not struck or ("worker" in struck and scenario.replaces):
-            return done, [f"it ended with {code}{f' after {struck}' if struck else ''}"]
+            return hits, [f"it ended with {child.returncode}{f' after {struck}' if struck else ''}"]
     log = (out.parent / f"{out.name}.log").read_text(errors="replace")
-    return done, [f"it said {noise!r}" for noise in NOISE if noise in log]
+    return hits, [f"it said {noise!r}" for noise in NOISE if noise in log]
 
 
 def main() -> None:
@@ -180,12 +197,15 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", nargs="+", help="run, lanes, study, import, ray; all that are installed unless given")
+    parser.add_argument("--workers", type=float, default=1 / 3, help="the share of signals that go to workers")
+    parser.add_argument("--per-round", type=int, default=PER_ROUND, help="signals to one command at most")
+    parser.add_argument("--study-seeds", type=int, default=1, help="of the study, which has 6 runs for each")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     place = (given.out or Path(tempfile.mkdtemp(prefix="kill-"))).resolve()
     place.mkdir(parents=True, exist_ok=True)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job would have its children ignore it
-    known = scenarios(place)
+    known = scenarios(place, given.study_seeds)
     names = given.only or list(known)
     calm, seconds = {}, {}
     for name in names:
@@ -195,22 +215,25 @@ def main() -> None:
             raise SystemExit(f"undisturbed it failed: see '{out}.log'")
         calm[name], seconds[name] = known[name].left(out), time.monotonic() - begun
         print(f"{name}, undisturbed: {seconds[name]:.1f} s", flush=True)
-    rng, killed, wrong, told = random.Random(given.seed), 0, 0, Counter[str]()
+    rng, wrong, told = random.Random(given.seed), 0, Counter[str]()
     for number in range(1_000_000):
-        if killed >= given.kills:
+        if told.total() >= given.kills:
             break
         weights = [known[name].share for name in names]
         name = names[number % len(names)] if given.kills < 20 else rng.choices(names, weights)[0]
         out = place / f"{name}-{number}"
-        most = min(PER_ROUND, given.kills - killed)
-        signals, faults = disturbed(known[name], out, rng.randint(1, most), seconds[name], rng, told)
+        most = min(given.per_round, given.kills - told.total())
+        kills = rng.randint(1, most) if given.per_round == PER_ROUND else most
+        pause = min(seconds[name], 2 * seconds[name] / kills)
+        hits, faults = disturbed(known[name], out, kills, pause, rng, given.workers)
         if not faults and known[name].left(out) != calm[name]:
             faults = ["what it left is not what the calm one left"]
-        killed, wrong = killed + signals, wrong + bool(faults)
+        told += hits
+        wrong += bool(faults)
         outcome = "; ".join(faults) + f": see {out}.log" if faults else "equal"
-        print(f"{name}: {signals} signals, {outcome}", flush=True)
+        print(f"{name}: {hits.total()} signals, {outcome}", flush=True)
     by_signal = ", ".join(f"{count} {signal_name}" for signal_name, count in sorted(told.items()))
-    print(f"{killed} signals in all ({by_signal}): {wrong} wrong")
+    print(f"{told.total()} signals in all ({by_signal}): {wrong} wrong")
     sys.exit(wrong > 0)
 
 

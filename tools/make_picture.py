@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from odedm.core.files import write_bytes
-from odedm.report.figures.curves import ceiling, draw_forgetting, forgetting
-from odedm.report.figures.stored_images import PIXELS, draw_strips, read_strips
-from odedm.report.figures.style import Figure, render
+from odedm.report.figures.curves import ceiling, draw_curves, error_curves
+from odedm.report.figures.memory import draw_pictures, read_kept
+from odedm.report.figures.style import finish, image, look, new_figure
 from odedm.report.load import load
 from odedm.report.summary import summarise
 
@@ -23,18 +23,20 @@ def readme_picture(folders: Sequence[Path], out_png: Path) -> Path:
     table = summarise(load(folders))
     row = (table.compared or table.rows)[0]
     members = [group for group in (row.partner, row.group) if group is not None]
-    kept = "none" if row.group.plain else read_strips(row.group, PIXELS, classes=10, columns=6)
-
-    def draw(figure: Figure) -> None:
-        left, right = (figure, None) if isinstance(kept, str) else figure.subfigures(1, 2, width_ratios=(3, 2))
-        draw_forgetting(left.subplots(), forgetting(members, ""), ceiling(members))
-        left.suptitle("Error on the tasks so far", weight="bold", size=10)
-        if right is not None:
-            draw_strips(right, kept[1])
-            right.suptitle("Kept in long-term memory", weight="bold", size=10)
-
-    out_png.parent.mkdir(parents=True, exist_ok=True)
-    write_bytes(out_png, render(draw, 600, 300, "png", size=9.5, scale=2.0))
+    kept = None if row.group.plain else read_kept(row.group)
+    with look(**{"font.size": 9.5, "legend.fontsize": 9.5}):
+        figure = new_figure(600, 300)
+        left, right = figure.subplots(1, 2, width_ratios=(3, 2)) if kept else (figure.subplots(), None)
+        draw_curves(left, error_curves(members, ""))
+        words = {"xlabel": "tasks learned", "ylabel": "%", "ylim": (0.0, ceiling(members))}
+        finish(left, grid="y", keys=1, **words)
+        left.set_title("Error on the tasks so far", weight="bold", size=10, pad=34)
+        left.locator_params(axis="x", integer=True)
+        if kept is not None and right is not None:
+            draw_pictures(right, dict(list(kept.by_class().items())[:10]), 6)
+            right.set_title("Kept in long-term memory", weight="bold", size=10)
+        out_png.parent.mkdir(parents=True, exist_ok=True)
+        write_bytes(out_png, image(figure, "png", scale=2.0))
     return out_png
 
 

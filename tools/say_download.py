@@ -24,8 +24,8 @@ def planned(arguments: list[str]) -> list[dict[str, str]]:
         command += ["--report", str(report), "-c", "constraints.txt", *arguments]
         if subprocess.run(command, check=False, capture_output=True).returncode or not report.is_file():
             return []
-        found = json.loads(report.read_text())["install"]
-    return [{**each["metadata"], "url": each["download_info"]["url"]} for each in found]
+        installs = json.loads(report.read_text())["install"]
+    return [{**package["metadata"], "url": package["download_info"]["url"]} for package in installs]
 
 
 def size_of(address: str) -> int | None:
@@ -51,20 +51,20 @@ def summary(packages: list[dict[str, str]], sizes: list[int | None]) -> str:
     Without an NVIDIA card you need none of that. Stop, and run make again with
       TORCH_INDEX=https://download.pytorch.org/whl/cpu
     """
-    cuda = [each for each in packages if each["name"].startswith(("nvidia", "cuda", "triton"))]
+    cuda = [package for package in packages if package["name"].startswith(("nvidia", "cuda", "triton"))]
     words = [
-        f"{each['name']} {each['version']}" + (f" ({size / 1e6:.0f} MB)" if size else "")
-        for each, size in zip(packages, sizes, strict=True)
-        if each not in cuda and (size is None or size > 1e6)
+        f"{package['name']} {package['version']}" + (f" ({size / 1e6:.0f} MB)" if size else "")
+        for package, size in zip(packages, sizes, strict=True)
+        if package not in cuda and (size is None or size > 1e6)
     ]
     more = f", and {len(cuda)} package{'s' if len(cuda) > 1 else ''} for CUDA" if cuda else ""
     total = sum(size or 0 for size in sizes) / 1e6
-    said = f"To be downloaded: {', '.join(words)}{more}: {total:.0f} MB{' or more' if None in sizes else ''} in all."
+    line = f"To be downloaded: {', '.join(words)}{more}: {total:.0f} MB{' or more' if None in sizes else ''} in all."
     advice = "Without an NVIDIA card you need none of that. Stop, and run make again with"
-    return f"{said}\n{advice}\n  TORCH_INDEX={CPU}" if cuda else said
+    return f"{line}\n{advice}\n  TORCH_INDEX={CPU}" if cuda else line
 
 
 if __name__ == "__main__":
     wanted = planned(sys.argv[1:])
     if wanted:
-        print(summary(wanted, [size_of(each["url"]) for each in wanted]), flush=True)
+        print(summary(wanted, [size_of(package["url"]) for package in wanted]), flush=True)

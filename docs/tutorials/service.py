@@ -70,7 +70,8 @@ learner.predict(centres[:4])
 
 # %%
 told = odedm.prequential(learner, readings(10, BATCHES), window=3200)
-told
+print(told)
+told.by_window
 
 # %% [markdown]
 # Rows are counted from the first of this call. The first windows are lower: a kind cannot be named rightly before it has been met. What matters here is what happens to those that are away.

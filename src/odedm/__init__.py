@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from odedm.learner.trained_model import TrainedModel, load
     from odedm.memory.buffer import Buffer as Memory
     from odedm.memory.live import DualMemory
+    from odedm.memory.replay_stream import ReplayStream
     from odedm.memory.settings import ODEDM, Native, NoMemory, Reservoir
     from odedm.methods.base import Method, Replay
     from odedm.nets.base import Net
@@ -41,12 +42,13 @@ if TYPE_CHECKING:
     from odedm.stream.synthetic import blobs, shapes
     from odedm.stream.tasks import Stream, split
     from odedm.stream.torch_datasets import from_torch
+    from odedm.training.embedding import embed
     from odedm.training.experiment import Experiment
     from odedm.training.loggers import JsonLines, Logger, TensorBoard, WandB
     from odedm.training.observation import Observation
-    from odedm.training.outcomes import Outcomes
+    from odedm.training.outcomes import Outcome, Outcomes
     from odedm.training.retrieval import MIR, Retrieval
-    from odedm.training.run import Outcome, Run
+    from odedm.training.run import Run
     from odedm.training.train import train
     from odedm.training.training_log import LearnerLog
 
@@ -65,6 +67,7 @@ _HOMES = {
     "Task": "core.rows",
     "Memory": "memory.buffer:Buffer",
     "DualMemory": "memory.live",
+    "ReplayStream": "memory.replay_stream",
     "Learner": "learner.online_learner",
     "LearnerEvent": "learner.endless_memory",
     "Prequential": "learner.prequential",
@@ -87,10 +90,11 @@ _HOMES = {
     "Prototypes": "selection.prototype_settings",
     "Random": "selection.prototype_settings",
     "Sinkhorn": "selection.prototype_settings",
-    "Outcome": "training.run",
+    "Outcome": "training.outcomes",
     "Outcomes": "training.outcomes",
     "Run": "training.run",
     "train": "training.train",
+    "embed": "training.embedding",
     "recipe": "recipes.recommendations",
     "MIR": "training.retrieval",
     "Retrieval": "training.retrieval",
@@ -145,6 +149,7 @@ __all__ = [
     "Prototypes",
     "Random",
     "Replay",
+    "ReplayStream",
     "Reservoir",
     "Result",
     "Results",
@@ -161,6 +166,7 @@ __all__ = [
     "WandB",
     "__version__",
     "blobs",
+    "embed",
     "from_arrays",
     "from_batches",
     "from_torch",

@@ -1,7 +1,6 @@
 """Every way in which a checkpoint can be wrong, and what each gets; what survives a full disk and a killed writer."""
 
 import errno
-import json
 import os
 import shutil
 import signal
@@ -14,6 +13,7 @@ import pytest
 import torch
 from driver import Driver
 from equal_states import equal_states
+from safetensors.torch import save_file
 
 from odedm import ODEDM, Reservoir, UsageError, blobs
 from odedm.checkpoint import checkpoint
@@ -21,15 +21,14 @@ from odedm.checkpoint.checkpoint import (
     Meta,
     Position,
     clear,
-    latest_manifest,
+    latest_look,
     load_latest,
     restore,
     save,
     working_folder,
 )
-from odedm.checkpoint.state_tree import State, state_tree
-from odedm.core import tensor_archive
-from odedm.core.plain_data import json_hash
+from odedm.checkpoint.state_tree import state_tree
+from odedm.core.tensor_archive import archive_checksum, read_whole, write_archive
 
 META = Meta({"method": {"name": "er", "lr": 0.1}, "seed": 0, "dac": (3, 4)}, "c0ffee", {"torch": "2.13.0"})
 
@@ -53,16 +52,14 @@ def number(checkpoint):
 
 
 def names(folder):
-    return sorted(path.name for path in folder.iterdir())
+    return sorted(path.name.removesuffix(".safetensors") for path in folder.iterdir())
 
 
-def reseal(folder, change):
-    """A manifest that someone changed and sealed again: hostile, not broken."""
-    path = folder / "manifest.json"
-    plain = json.loads(path.read_text())
-    plain.pop("seal")
-    change(plain)
-    path.write_text(json.dumps({**plain, "seal": json_hash(plain)}))
+def reseal(path, change):
+    """A head that someone changed and sealed again: hostile, not broken."""
+    head, tensors = read_whole(path, checkpoint.SCHEMA)
+    change(head)
+    write_archive(path, head, tensors)
 
 
 def flip(path, place, bit=0):
@@ -72,14 +69,9 @@ def flip(path, place, bit=0):
 
 
 def respelled(path, old, new):
-    text = path.read_text()
-    assert old in text
-    path.write_text(text.replace(old, new))
-
-
-def relink(path, target):
-    path.unlink() if path.is_file() else shutil.rmtree(path)
-    path.symlink_to(target)
+    content = path.read_bytes()
+    assert old in content
+    path.write_bytes(content.replace(old, new))
 
 
 def becomes_fifo(path):
@@ -87,105 +79,52 @@ def becomes_fifo(path):
     os.mkfifo(path)
 
 
-def swap_state(folder):
-    reseal(folder, lambda plain: plain["files"].pop("state.json"))
-
-
-def as_manifest(text):
-    return lambda folder: (folder / "manifest.json").write_bytes(text)
+def headed(text):
+    """A file with a text of anyone's in the place of its head, sealed."""
+    return lambda path: save_file({}, path, {"odedm": text, "checksum": archive_checksum(text, {})})
 
 
 def set_(**values):
-    return lambda folder: reseal(folder, lambda plain: plain.update(values))
-
-
-def rewritten_tree(text):
-    return rewritten("state.json", text.encode())
-
-
-def rewritten_tensors(content):
-    return rewritten("state.safetensors", content)
-
-
-def rewritten(name, content):
-    def spoil(folder):
-        (folder / name).write_bytes(content)
-        listing = manifest_listing(folder)
-        reseal(folder, lambda plain: plain.update(files=listing))
-
-    return spoil
-
-
-def manifest_listing(folder):
-    return checkpoint.compute_checksums(folder, ("state.safetensors", "state.json"))
+    return lambda path: reseal(path, lambda head: head.update(values))
 
 
 DAMAGE = {
     # torn files
-    "tensors truncated": (lambda f: os.truncate(f / "state.safetensors", 100), "truncated: 100 of"),
-    "tensors empty": (lambda f: os.truncate(f / "state.safetensors", 0), "truncated: 0 of"),
-    "tensors missing": (lambda f: (f / "state.safetensors").unlink(), "state.safetensors is missing"),
-    "tensors longer": (lambda f: os.truncate(f / "state.safetensors", 10_000), "10000 bytes where"),
-    "a bit of a tensor flipped": (lambda f: flip(f / "state.safetensors", -5), "its checksum is another"),
-    "a bit of the tensors' head flipped": (lambda f: flip(f / "state.safetensors", 3), "its checksum is another"),
-    "tensors zeroed": (lambda f: (f / "state.safetensors").write_bytes(bytes((f / "state.safetensors").stat().st_size)),
-                       "its checksum is another"),
-    "tree truncated": (lambda f: os.truncate(f / "state.json", 10), "state.json is truncated"),
-    "tree missing": (lambda f: (f / "state.json").unlink(), "state.json is missing"),
-    "a bit of the tree flipped": (lambda f: flip(f / "state.json", 12), "its checksum is another"),
-    "manifest truncated": (lambda f: os.truncate(f / "manifest.json", 200), "cannot be read"),
-    "manifest empty": (lambda f: os.truncate(f / "manifest.json", 0), "manifest.json is empty"),
-    "manifest missing": (lambda f: (f / "manifest.json").unlink(), "manifest.json is missing"),
-    "a digit of the manifest changed": (
-        lambda f: respelled(f / "manifest.json", '"rows": 24', '"rows": 25'),
-        "its seal is broken"),
-    "nothing in the folder": (lambda f: [path.unlink() for path in list(f.iterdir())], "manifest.json is missing"),
-    "a file in the folder's place": (lambda f: (shutil.rmtree(f), f.write_text("x")), "it is not a folder"),
-    # links and special files
-    "tensors are another file": (lambda f: relink(f / "state.safetensors", "/etc/passwd"), "bytes"),
-    "manifest is another file": (lambda f: relink(f / "manifest.json", "/etc/passwd"), "cannot be read"),
-    "folder is another": (lambda f: relink(f, "/etc"), "manifest.json is missing"),
-    "manifest is a pipe": (lambda f: becomes_fifo(f / "manifest.json"), "not a regular file"),
-    "tensors are a pipe": (lambda f: becomes_fifo(f / "state.safetensors"), "not a regular file"),
+    "truncated": (lambda f: os.truncate(f, 100), "it is not whole"),
+    "tensors truncated": (lambda f: os.truncate(f, f.stat().st_size - 3), "it is not whole"),
+    "empty": (lambda f: os.truncate(f, 0), "it is not whole"),
+    "longer": (lambda f: os.truncate(f, 10_000), "it is not whole"),
+    "a bit of a tensor flipped": (lambda f: flip(f, -5), "its checksum is another"),
+    "a bit of the head flipped": (lambda f: flip(f, 3), "it is not whole"),
+    "zeroed": (lambda f: f.write_bytes(bytes(f.stat().st_size)), "it is not whole"),
+    "a digit of the head changed": (
+        lambda f: respelled(f, rb'\"rows\": 24', rb'\"rows\": 25'), "its checksum is another"),
+    "a pipe": (becomes_fifo, "not a regular file"),
     # foreign ones
     "a later format": (set_(schema="odedm.checkpoint/9"), "its format is 'odedm.checkpoint/9'"),
     "an earlier format": (
         set_(schema="odedm.checkpoint/1", versions={"odedm": "0.1.0", "commit": "abc"}),
-        "odedm 0.1.0 at commit abc wrote it and can finish the run"),
-    "no format": (lambda f: reseal(f, lambda plain: plain.pop("schema")), "its format is 'None'"),
+        "odedm 0.1.0, commit abc' wrote it"),
+    "no format": (lambda f: reseal(f, lambda head: head.pop("schema")), "its format is None"),
     "another configuration": (
-        lambda f: reseal(f, lambda p: p.update(configuration={**p["configuration"], "seed": 7},
-                                               )),
+        lambda f: reseal(f, lambda head: head.update(configuration={**head["configuration"], "seed": 7})),
         "another configuration: seed=7 there, 0 here"),
     "other data": (set_(data_checksum="beef"), "made on other data"),
     "the step of another": (set_(position={"task": 0, "step": 9, "rows": 9}), "lies under another name"),
     # hostile ones, sealed again
-    "manifest is a list": (as_manifest(b"[]"), "is a list"),
-    "manifest is not text": (as_manifest(b"\xff\xfe\x00"), "cannot be read"),
-    "manifest is nested without end": (as_manifest(b'{"a":' * 100_000), "cannot be read"),
-    "manifest has an endless number": (as_manifest(b'{"a": ' + b"9" * 10_000 + b"}"), "cannot be read"),
-    "manifest has NaN": (as_manifest(b'{"a": NaN}'), "cannot be read"),
-    "manifest of gigabytes": (lambda f: os.truncate(f / "manifest.json", 1 << 33), "more than 1048576 bytes"),
-    "a position beyond numbers": (set_(position={"task": 0, "step": 3, "rows": 10**30}), "manifest.json is malformed"),
-    "a position below zero": (set_(position={"task": -1, "step": 3, "rows": 1}), "manifest.json is malformed"),
-    "a position of words": (set_(position={"task": "0", "step": 3, "rows": 1}), "manifest.json is malformed"),
-    "a position of truths": (set_(position={"task": True, "step": 3, "rows": 1}), "manifest.json is malformed"),
-    "no position": (set_(position=None), "manifest.json is malformed"),
-    "versions of numbers": (set_(versions={"torch": 2}), "manifest.json is malformed"),
-    "a configuration that is a list": (set_(configuration=[]), "manifest.json is malformed"),
-    "a file above the folder": (
-        lambda f: reseal(f, lambda p: p["files"].update({"../../etc": p["files"]["state.json"]})), "files it lists"),
-    "a file less": (swap_state, "files it lists"),
-    "a size beyond numbers": (lambda f: reseal(f, lambda p: p["files"]["state.json"].update(bytes=1 << 60)),
-                              "is truncated"),
-    "a size that is none": (lambda f: reseal(f, lambda p: p["files"]["state.json"].update(bytes=None)),
-                            "files it lists"),
-    "a tree of gigabytes": (lambda f: reseal(f, lambda p: p["files"]["state.json"].update(bytes=1 << 40)),
-                            "is truncated"),
-    "a tree that is no JSON": (rewritten_tree("{"), "state.json cannot be read"),
-    "a tree nested without end": (rewritten_tree("[" * 100_000), "state.json cannot be read"),
-    "tensors that are none": (rewritten_tensors(b"x" * 100), "its state cannot be read"),
-    "tensors with a head of exabytes": (rewritten_tensors(b"\xff" * 8 + b"{}"), "its state cannot be read"),
+    "a list": (headed("[]"), "its head is no object"),
+    "nested without end": (headed('{"a":' * 100_000), "it is not whole"),
+    "an endless number": (headed('{"a": ' + "9" * 10_000 + "}"), "it is not whole"),
+    "NaN": (headed('{"a": NaN}'), "it is not whole"),
+    "a position beyond numbers": (set_(position={"task": 0, "step": 3, "rows": 10**30}), "its head is malformed"),
+    "a position below zero": (set_(position={"task": -1, "step": 3, "rows": 1}), "its head is malformed"),
+    "a position of words": (set_(position={"task": "0", "step": 3, "rows": 1}), "its head is malformed"),
+    "a position of truths": (set_(position={"task": True, "step": 3, "rows": 1}), "its head is malformed"),
+    "no position": (set_(position=None), "its head is malformed"),
+    "versions of numbers": (set_(versions={"torch": 2}), "its head is malformed"),
+    "a configuration that is a list": (set_(configuration=[]), "its head is malformed"),
+    "no tree": (lambda f: reseal(f, lambda head: head.pop("tree")), "its head is malformed"),
+    "a head of exabytes": (lambda f: f.write_bytes(b"\xff" * 8 + b"{}"), "it is not whole"),
 }  # fmt: skip
 
 
@@ -193,52 +132,41 @@ DAMAGE = {
 def test_damage_is_seen_told_and_passed_over(kind, tmp_path):
     spoil, sentence = DAMAGE[kind]
     folder = write(tmp_path / "work", 2, 3)
-    spoil(folder / "step-00000003")
+    spoil(folder / "step-00000003.safetensors")
     checkpoint = load_latest(tmp_path / "work", META)
     assert number(checkpoint) == 2, "the one before is used"
     assert checkpoint.warnings[0].startswith("The checkpoint 'step-00000003' cannot be used: ")
     assert sentence in checkpoint.warnings[0]
     assert checkpoint.warnings[1] == "Going on from 'step-00000002', the one before."
-    shutil.rmtree(folder / "step-00000002")
+    (folder / "step-00000002.safetensors").unlink()
     with pytest.raises(UsageError, match="--restart") as refused:
         load_latest(tmp_path / "work", META)
     assert sentence in str(refused.value), "and where there is no other, that is why nothing is done"
-
-
-@pytest.mark.parametrize("kind", DAMAGE)
-def test_a_run_goes_on_over_a_damaged_checkpoint_and_replaces_it(kind, tmp_path):
-    folder = write(tmp_path / "work", 2, 3)
-    DAMAGE[kind][0](folder / "step-00000003")
-    save(tmp_path / "work", a_state(3), META, Position(0, 3, 24))
+    write(tmp_path / "work", 3)
     checkpoint = load_latest(tmp_path / "work", META)
-    assert number(checkpoint) == 3
+    assert number(checkpoint) == 3, "a run that comes there again replaces it"
     assert checkpoint.warnings == ()
 
 
 def test_every_single_bit_counts(tmp_path):
-    """Any one flipped bit of any file is seen; no state is ever wrong."""
-    folder = write(tmp_path / "work", 3) / "step-00000003"
-    for path in folder.iterdir():
-        size = path.stat().st_size
-        for place in range(0, size, max(1, size // 40)):
-            flip(path, place, place % 8)
-            with pytest.raises(UsageError):
-                load_latest(tmp_path / "work", META)
-            flip(path, place, place % 8)
+    """Any one flipped bit is seen; no state is ever wrong."""
+    (path,) = write(tmp_path / "work", 3).iterdir()
+    size = path.stat().st_size
+    for place in range(0, size, max(1, size // 120)):
+        flip(path, place, place % 8)
+        with pytest.raises(UsageError):
+            load_latest(tmp_path / "work", META)
+        flip(path, place, place % 8)
     assert number(load_latest(tmp_path / "work", META)) == 3
 
 
 def test_every_truncation_is_seen(tmp_path):
-    folder = write(tmp_path / "work", 3) / "step-00000003"
-    for path in folder.iterdir():
-        whole = path.read_bytes()
-        for size in range(0, len(whole), max(1, len(whole) // 20)):
-            path.write_bytes(whole[:size])
-            if path.name == "manifest.json" and whole[:size].strip() == whole.strip():
-                continue
-            with pytest.raises(UsageError):
-                load_latest(tmp_path / "work", META)
-        path.write_bytes(whole)
+    (path,) = write(tmp_path / "work", 3).iterdir()
+    whole = path.read_bytes()
+    for size in range(0, len(whole), max(1, len(whole) // 60)):
+        path.write_bytes(whole[:size])
+        with pytest.raises(UsageError):
+            load_latest(tmp_path / "work", META)
 
 
 def test_the_last_two_are_kept_and_nothing_else(tmp_path):
@@ -254,15 +182,13 @@ def test_the_last_two_are_kept_and_nothing_else(tmp_path):
 
 def test_left_overs_of_dead_writers_are_swept(tmp_path):
     folder = write(tmp_path / "work", 1)
-    for name in (".step-00000002.999.0123abcd", ".step-00000001.999.0123abcd.old", ".step-00000000.999.gone"):
-        (folder / name).mkdir()
-        (folder / name / "state.safetensors").write_bytes(b"half")
+    (folder / ".step-00000002.safetensors.999.0123abcd").write_bytes(b"half")
     (folder / "notes.txt").write_text("mine")
     assert number(load_latest(tmp_path / "work", META)) == 1
     assert names(folder) == ["notes.txt", "step-00000001"], "what is not ours stays"
 
 
-def test_one_of_the_same_step_is_replaced_and_not_lost_on_the_way(tmp_path):
+def test_one_of_the_same_step_is_replaced(tmp_path):
     """After a task's last step and after its border the number of steps is the same."""
     work = tmp_path / "work"
     folder = write(work, 4)
@@ -271,18 +197,14 @@ def test_one_of_the_same_step_is_replaced_and_not_lost_on_the_way(tmp_path):
     assert checkpoint.position == Position(1, 4, 32)
     assert number(checkpoint) == 5
     assert names(folder) == ["step-00000004"]
-    (folder / "step-00000004").rename(folder / ".step-00000004.999.0123abcd.old")
-    (folder / ".step-00000004.999.0123abcd").mkdir()
-    assert number(load_latest(work, META)) == 5, "killed between moving the old one aside and the new one in"
-    assert names(folder) == ["step-00000004"]
 
 
 def test_a_checkpoint_says_whose_it_is(tmp_path):
     work = tmp_path / "work"
     write(work, 4)
-    plain = latest_manifest(work)
-    assert plain["position"] == {"task": 0, "step": 4, "rows": 32}
-    assert plain["configuration"]["dac"] == [3, 4]
+    position, meta = latest_look(work)
+    assert position == Position(0, 4, 32)
+    assert meta.configuration["dac"] == [3, 4]
     assert load_latest(work, META).warnings == (), "a tuple is the list it became"
     with pytest.raises(UsageError, match=r"method\.lr=0\.1 there, 0\.2 here; width=nothing there, 3 here"):
         load_latest(work, Meta({"method": {"name": "er", "lr": 0.2}, "seed": 0, "dac": [3, 4], "width": 3}, "c0ffee"))
@@ -291,7 +213,7 @@ def test_a_checkpoint_says_whose_it_is(tmp_path):
         "The checkpoint was computed by others: torch 2.13.0 then, 2.11.0 now.",
     )
     with pytest.raises(UsageError, match="no checkpoint in"):
-        latest_manifest(tmp_path / "nowhere")
+        latest_look(tmp_path / "nowhere")
 
 
 def test_a_state_of_other_code_is_refused_by_its_place(tmp_path):
@@ -305,20 +227,15 @@ def test_a_deleted_working_folder_is_not_made_again(tmp_path):
     work = tmp_path / "work"
     write(work, 1)
     shutil.rmtree(work)
-    with pytest.raises(UsageError, match="is gone"):
+    with pytest.raises(UsageError, match="Cannot write the checkpoint"):
         save(work, a_state(2), META, Position(0, 2, 16))
     assert not work.exists()
 
 
-def test_a_disk_without_room_is_said_before_anything_is_written(tmp_path, monkeypatch):
-    folder = write(tmp_path / "work", 1)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10, 5, 5))
-    with pytest.raises(UsageError, match=r"needs 1 MiB .* has 0 left\. The last one is 'step-00000001'"):
-        save(tmp_path / "work", a_state(2), META, Position(0, 2, 16))
-    assert names(folder) == ["step-00000001"]
-
-
-@pytest.mark.parametrize("failing", ["save_file", "sync_file", "write_text", "compute_checksums"])
+@pytest.mark.parametrize(
+    "failing",
+    ["safetensors.torch.save_file", "odedm.core.files.sync_file", "odedm.core.tensor_archive.archive_checksum"],
+)
 @pytest.mark.parametrize("number_", [errno.ENOSPC, errno.EROFS, errno.EIO, errno.EDQUOT])
 def test_a_failing_disk_leaves_the_checkpoints_that_were(tmp_path, monkeypatch, failing, number_):
     folder = write(tmp_path / "work", 1)
@@ -327,7 +244,7 @@ def test_a_failing_disk_leaves_the_checkpoints_that_were(tmp_path, monkeypatch, 
         raise OSError(number_, os.strerror(number_))
 
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint if hasattr(checkpoint, failing) else tensor_archive, failing, fail)
+        patch.setattr(failing, fail)
         with pytest.raises(UsageError, match=os.strerror(number_)):
             save(tmp_path / "work", a_state(2), META, Position(0, 2, 16))
     assert names(folder) == ["step-00000001"], "nothing half-written"
@@ -434,6 +351,5 @@ def test_an_empty_state_and_odd_names_are_files_like_others(tmp_path):
 
 def test_names_and_places():
     assert working_folder(Path("a/b")) == Path("a/.b.work")
-    assert State({}, None).bytes == 0
-    assert checkpoint.NAME.fullmatch("step-00000001")
-    assert not checkpoint.NAME.fullmatch("step-../x")
+    assert checkpoint.NAME.fullmatch("step-00000001.safetensors")
+    assert not checkpoint.NAME.fullmatch("step-../x.safetensors")

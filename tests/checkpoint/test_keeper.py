@@ -41,8 +41,8 @@ class Counting:
                 self.checkpointer.after_task()
 
 
-def there(work):
-    return sorted(int(path.name[5:]) for path in (work / "checkpoints").glob("step-*"))
+def stored_steps(work):
+    return sorted(int(path.stem[5:]) for path in (work / "checkpoints").glob("step-*"))
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def there(work):
 def test_they_are_written_when_the_schedule_says(tmp_path, schedule, until, kept):
     with hold(tmp_path) as lock:
         Counting(tmp_path, lock, schedule).run(until)
-        assert there(tmp_path) == kept
+        assert stored_steps(tmp_path) == kept
 
 
 def test_never_means_only_when_asked_to_stop(tmp_path):
@@ -66,12 +66,12 @@ def test_never_means_only_when_asked_to_stop(tmp_path):
     with hold(tmp_path) as lock:
         run = Counting(tmp_path, lock, "never", stop=lambda: bool(asked))
         run.run(9)
-        assert there(tmp_path) == []
+        assert stored_steps(tmp_path) == []
         asked.append(True)
         run.run(20)
         assert run.place["step"] == 10, "at the next step, not at the next border"
-        assert there(tmp_path) == [10]
-        assert run.checkpointer.last.name == "step-00000010"
+        assert stored_steps(tmp_path) == [10]
+        assert run.checkpointer.last.stem == "step-00000010"
 
 
 def test_seconds_count_from_the_last_one(tmp_path, monkeypatch):
@@ -82,10 +82,10 @@ def test_seconds_count_from_the_last_one(tmp_path, monkeypatch):
         run.run(1)
         now[0] += 31
         run.run(2)
-        assert there(tmp_path) == [2]
+        assert stored_steps(tmp_path) == [2]
         now[0] += 29
         run.run(3)
-        assert there(tmp_path) == [2]
+        assert stored_steps(tmp_path) == [2]
 
 
 def test_borders_are_passed_over_where_they_would_cost_too_much(tmp_path, monkeypatch):
@@ -117,7 +117,7 @@ def test_a_run_goes_on_where_it_was_or_starts_anew(tmp_path):
         fresh = Counting(tmp_path, lock, fresh=True)
         assert fresh.checkpointer.resume() is None
         assert fresh.place["step"] == 0
-        assert there(tmp_path) == []
+        assert stored_steps(tmp_path) == []
         other = Counting(tmp_path, lock, meta=Meta({"seed": 1}, "data"))
         fresh.run(4)
         with pytest.raises(UsageError, match="seed=0 there, 1 here"):

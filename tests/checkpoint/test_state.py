@@ -71,7 +71,7 @@ class Holder:
     [
         None, True, False, 0, -1, 2**53 + 1, -(2**200), "", "ä\n\x00\ud800", 0.1, -0.0, 5e-324, 1.7976931348623157e308,
         math.nan, math.inf, -math.inf, [], (), {}, [1, [2.5, (None, "x")]], {"a": {"b": (1, 2)}}, {3: "x", (0, 1): [1]},
-        MemoryPart.LONG, torch.float16, torch.channels_last,
+        MemoryPart.LONG, torch.float16,
     ],
 )  # fmt: skip
 def test_plain_values_come_back_exactly(value):

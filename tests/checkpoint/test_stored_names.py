@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import pytest
 import torch
+from sampling import KEEPING
 
 import odedm
 from odedm import Experiment, Run
@@ -22,15 +23,12 @@ from odedm.methods.base import Method
 from odedm.nets.grouped_batch_norm import GroupedBatchNorm, Norm2d
 from odedm.selection.prototype_settings import ROW_SELECTORS
 from odedm.testing.contracts import small_stream
+from odedm.training.custom_transform import CustomTransform
 from odedm.training.observation import Observation
 from odedm.training.optimizers import optimizer_keywords
-from odedm.training.own_views import OwnViews
 
-BOUNDS = [name for name, entry in METHODS.items() if entry.bound]
-RUNS = [(name, odedm.NoMemory()) for name in BOUNDS]
-RUNS += [
-    (name, memory) for name in METHODS if name not in BOUNDS for memory in (odedm.Native(30), odedm.ODEDM(30, k=1))
-]
+RUNS = [(name, odedm.NoMemory()) for name in METHODS if name not in KEEPING]
+RUNS += [(name, memory) for name in KEEPING for memory in (odedm.Native(30), odedm.ODEDM(30, k=1))]
 RUNS += [("er", odedm.ODEDM(30, k=1, short_policy=name)) for name in POLICIES]
 RUNS += [
     ("er", odedm.ODEDM(30, k=1, selection=odedm.Prototypes(name))) for name in DISTANCES if name not in ROW_SELECTORS
@@ -149,10 +147,10 @@ def test_code_of_the_package_is_free_to_move_and_that_of_others_is_not():
         {
             "make": optimizer_keywords,
             "draw": partial(generator, 3),
-            "view": OwnViews(torch.zeros(1), torch.ones(1), view=abs),
+            "view": CustomTransform(torch.zeros(1), torch.ones(1), view=abs),
         }
     )
-    assert sorted(word for word in words(state.tree) if "odedm" in word) == ["odedm", "partial of odedm"]
+    assert sorted(word for word in words(state.tree) if "odedm" in word) == ["odedm", "odedm"]
     fresh = {"make": generator, "draw": partial(optimizer_keywords), "view": None}
     load_state_tree(fresh, state)
     assert fresh["make"] is generator

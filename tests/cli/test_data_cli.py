@@ -164,10 +164,7 @@ def test_settling_gives_names_for_names_and_for_paths(flowers, monkeypatch):
     name = import_if_path(str(flowers))
     assert re.fullmatch("flowers-[0-9a-f]{8}", name)
     assert import_if_path(str(flowers)) == import_if_path(name) == name
-    assert import_if_path(str(flowers), size=4) != name
     assert import_if_path("blobs") == "blobs"
-    with pytest.raises(UsageError, match="has its own size"):
-        import_if_path("blobs", 8)
     with pytest.raises(UsageError, match="did you mean 'fashion-mini'"):
         import_if_path("fashion-mimi")
 

@@ -102,7 +102,7 @@ def test_what_belongs_to_the_memory_is_pointed_there():
     ("words", "code", "said"),
     [
         (("--lr", 1e30), 2, "Lower the learning rate"),
-        (("--lr", 1e30, "--seeds", 2, "--workers", 1), 2, "All 2 runs failed: "),
+        (("--lr", 1e30, "--seeds", 2, "--workers", 1), 2, "2 of 2 runs failed: "),
         (("--capacity", 10**12), 2, "Give a smaller capacity"),
         (("--set", "nosuch=1"), 2, "Unknown hyper-parameter of er 'nosuch'"),
     ],

@@ -9,8 +9,8 @@ import pytest
 from commands import interrupted, odedm
 from jobs import SMALL, job_of
 
-from odedm.core.extension_points import plugins
 from odedm.core.plugin_modules import export_plugins, load_plugins
+from odedm.core.plugins import plugins
 from odedm.core.registry import METHODS
 from odedm.execute.ray_backend import do_remotely
 
@@ -131,11 +131,11 @@ def test_a_study_does_again_what_other_code_made_unless_any_counts(plugin, tmp_p
 
     before = code()
     edited(tmp_path / plugin)
-    assert "2 runs, 2 done." in odedm(*words, "--reuse", "any")
-    assert "Made by other code: 1" in odedm(*words, "--dry-run")
-    assert "2 runs, 1 done, 1 made by other code, which are done again" in odedm(*words)
+    assert "2 runs, 2 done, 0 to do." in odedm(*words, "--reuse", "any")
+    assert "1 made by other code" in odedm(*words, "--dry-run")
+    assert "2 runs, 1 done, 1 to do, 1 made by other code, done again" in odedm(*words)
     assert code() != before
-    assert "2 runs, 2 done." in odedm(*words)
+    assert "2 runs, 2 done, 0 to do." in odedm(*words)
 
 
 def test_an_unfinished_run_by_code_that_was_edited_since_starts_anew(plugin, tmp_path, monkeypatch):

@@ -6,7 +6,8 @@ import pytest
 from sampling import EVERYTHING, FIRST_METHODS, FIRST_POLICIES, KEEPING, QUICK, pairs
 
 from odedm import ODEDM, Experiment, MemoryPart, Native, NoMemory, Prototypes, Reservoir, Run, UsageError, blobs, shapes
-from odedm.core.registry import DISTANCES, MEMORIES, METHODS, POLICIES, REPLAYS
+from odedm.core.choices import REPLAYS
+from odedm.core.registry import DISTANCES, MEMORIES, METHODS, POLICIES
 from odedm.selection.prototype_settings import ROW_SELECTORS
 from odedm.testing import contracts
 from odedm.testing.contracts import CAPACITY, check_run, same_weights

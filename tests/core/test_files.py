@@ -259,16 +259,3 @@ def test_a_link_is_written_through_and_stays_one(tmp_path) -> None:
     (tmp_path / "circle").symlink_to(tmp_path / "circle")
     with pytest.raises(UsageError, match="Cannot write '.*circle'"):
         write_bytes(tmp_path / "circle", b"")
-
-
-def test_what_a_killed_save_left_goes_with_a_later_one(tmp_path) -> None:
-    path = tmp_path / "learner.odedm"
-    left, fresh, others = (
-        tmp_path / f".{name}" for name in ("learner.odedm.1.01234567", "learner.odedm.2.89abcdef", "other.1.01234567")
-    )
-    for file in (left, fresh, others):
-        file.write_bytes(b"half")
-    for file in (left, others):
-        os.utime(file, (0, 0))
-    write_for_user("learner", path, lambda given: write_bytes(given, b"whole"))
-    assert sorted(file.name for file in tmp_path.iterdir()) == sorted([path.name, fresh.name, others.name])

@@ -42,7 +42,7 @@ OPERATIONS = {
     "write_bytes": lambda path: write_bytes(path, b"x"),
     "append_line": lambda path: append_line(path, "x"),
     "writable_folder": writable_folder,
-    "write_for_user": lambda path: write_for_user("memory", path, lambda given: given.write_bytes(b"x")),
+    "write_for_user": lambda path: write_for_user("memory", path, lambda target: target.write_bytes(b"x")),
     "atomic_folder": replace_folder,
     "hold": lock,
     "read_bytes": lambda path: read_bytes(path.parent / "there", 9),
@@ -67,7 +67,7 @@ def test_errors_of_people_are_none(tmp_path):
     (tmp_path / "file").write_text("")
     for action in (
         lambda: writable_folder(tmp_path / "file"),
-        lambda: write_for_user("memory", tmp_path / "file" / "below", lambda given: given.write_bytes(b"")),
+        lambda: write_for_user("memory", tmp_path / "file" / "below", lambda target: target.write_bytes(b"")),
         lambda: read_bytes(tmp_path / "none", 9),
     ):
         with pytest.raises(UsageError) as caught:

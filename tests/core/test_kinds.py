@@ -37,7 +37,7 @@ def test_objects_without_a_name_are_in_no_list():
 
 
 def test_where_code_may_be_given_the_sentence_says_which():
-    with pytest.raises(UsageError, match=r"^net must be a name, one of auto, mlp.*, or an nn\.Module, a class of one"):
+    with pytest.raises(UsageError, match=r"^net must be a name, one of auto, linear, .*, or an nn\.Module, a class of"):
         Experiment(net=5)
     with pytest.raises(UsageError, match=r"^method must be a name, .*, or a subclass of odedm\.Method; 5 was given"):
         Learner(5)

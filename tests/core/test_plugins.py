@@ -19,7 +19,7 @@ from odedm.checkpoint.load_state_tree import load_state_tree
 from odedm.checkpoint.state_tree import State, StateError
 from odedm.core import plugins
 from odedm.core.plugin_modules import export_plugins, import_plugins, load_plugins, source_hash
-from odedm.core.registry import DISTANCES, METHODS, POLICIES, RETRIEVALS, Entry
+from odedm.core.registry import DISTANCES, METHODS, NETS, POLICIES, REGISTRIES, RETRIEVALS, Entry
 from odedm.execute.backend import ExecutionConfig, InProcessBackend, open_backend
 from odedm.execute.job import Job
 from odedm.execute.planning import plan_jobs
@@ -145,7 +145,7 @@ class Sized(nn.Module):
 
 def test_an_object_given_by_value_lives_as_long_as_its_experiment():
     plan = Experiment(Reservoir(20), method="er", data="blobs", net=Sized())
-    name, reference = str(plan.net), plugins.POINTS["nets"].table[plan.net].reference
+    name, reference = str(plan.net), NETS[plan.net].reference
     gc.collect()
     assert reference() is not None
     assert Experiment.from_dict(plan.describe()) == copy.deepcopy(plan) == replace(plan, seed=0)
@@ -155,9 +155,9 @@ def test_an_object_given_by_value_lives_as_long_as_its_experiment():
     gc.collect()
     assert reference() is None
     with pytest.raises(UsageError, match="The net '.*' is gone: .* Give the object again"):
-        plugins.POINTS["nets"].table[name].load()
+        NETS[name].load()
     assert Experiment(net=Sized()).net != name, "a number is not given twice"
-    assert name not in plugins.POINTS["nets"].table
+    assert name not in NETS
     with pytest.raises(UsageError, match="Unknown net"):
         Experiment(net=name)
 
@@ -166,7 +166,7 @@ def test_what_is_registered_by_value_stays():
     odedm.register("nets", "mine", Sized())
     gc.collect()
     assert Experiment(net="mine").net == "mine"
-    assert plugins.POINTS["nets"].table["mine"].load() is not None
+    assert NETS["mine"].load() is not None
 
 
 def test_an_objects_numbers_are_those_of_the_run():
@@ -220,10 +220,10 @@ def test_workers_get_the_parents_path_without_the_current_folder(tmp_path, monke
     assert sys.path == ["elsewhere", "library"]
 
 
-@pytest.mark.parametrize("point", plugins.POINTS)
-def test_what_is_built_in_is_registered_where_it_is_defined(point):
+@pytest.mark.parametrize("group", REGISTRIES)
+def test_what_is_built_in_is_registered_where_it_is_defined(group):
     """Else a class that is given has another name than its own."""
-    for name, entry in plugins.POINTS[point].table.items():
+    for name, entry in REGISTRIES[group].items():
         if isinstance(entry, Entry):
             assert plugins.import_path(entry.load()) == entry.import_path, name
 

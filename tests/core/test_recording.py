@@ -53,8 +53,8 @@ def test_what_repeats_is_recorded_and_replayed_with_the_values_of_each_call(call
     function = scaled(calls)
     function.allowed = True
     for value in range(1, 7):
-        given = torch.full((3,), float(value)), Pair(torch.ones(2) * value, factor=5)
-        first, second = function(*given)
+        arguments = torch.full((3,), float(value)), Pair(torch.ones(2) * value, factor=5)
+        first, second = function(*arguments)
         assert first.tolist() == [2.0 * value * value] * 3
         assert second.tolist() == [5.0 * value] * 3
     assert calls.count("recorded") == 1

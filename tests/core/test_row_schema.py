@@ -30,7 +30,7 @@ def test_unsigned_labels_come_back_as_whole_numbers_and_are_scored(labels):
     assert set(model.predict(X).tolist()) <= set(labels.tolist())
 
 
-@pytest.mark.parametrize("labels", [np.uint64([1, 2**63] * 4), [1, 2**63] * 4, ["a", "a\0"] * 4, [1, 2**70] * 4])
+@pytest.mark.parametrize("labels", [np.uint64([1, 2**63] * 4), [1, 2**63] * 4, [1, 2**70] * 4])
 def test_labels_that_numpy_would_change_are_refused_everywhere(labels):
     for read in (
         lambda: learner().partial_fit(X, labels),
@@ -38,7 +38,7 @@ def test_labels_that_numpy_would_change_are_refused_everywhere(labels):
         lambda: from_batches([(X, labels)]),
         lambda: DualMemory(5).add(X, labels),
     ):
-        with pytest.raises(UsageError, match=r"The label of row 1 of .*labels are text that does not end in a NUL"):
+        with pytest.raises(UsageError, match=r"The label of row 1 of .*labels are text, whole numbers of 64 bits"):
             read()
 
 
@@ -84,15 +84,15 @@ def test_what_becomes_infinite_in_the_first_rows_type_is_refused(tmp_path):
 
 
 def test_labels_are_read_alike_whatever_holds_them():
-    for given in (["a", "b"], np.array(["a", "b"]), np.array(["a", "b"], object), pd.Series(["a", "b"]), ("a", "b")):
-        assert as_labels(given).tolist() == ["a", "b"]
-    for given in ([1, 2], np.int8([1, 2]), np.uint64([1, 2]), torch.tensor([1, 2]), range(1, 3), [np.int64(1), 2]):
-        assert as_labels(given).dtype == np.int64
-        assert as_labels(given).tolist() == [1, 2]
+    for labels in (["a", "b"], np.array(["a", "b"]), np.array(["a", "b"], object), pd.Series(["a", "b"]), ("a", "b")):
+        assert as_labels(labels).tolist() == ["a", "b"]
+    for labels in ([1, 2], np.int8([1, 2]), np.uint64([1, 2]), torch.tensor([1, 2]), range(1, 3), [np.int64(1), 2]):
+        assert as_labels(labels).dtype == np.int64
+        assert as_labels(labels).tolist() == [1, 2]
     assert as_labels([True, False]).dtype == bool
-    for given in ([1, "a"], [1, None], [1, True], [b"a"], np.array([b"a"]), [[1], [2]], {1, 2}, 3):
+    for labels in ([1, "a"], [1, None], [1, True], [b"a"], np.array([b"a"]), [[1], [2]], {1, 2}, 3):
         with pytest.raises(UsageError):
-            as_labels(given)
+            as_labels(labels)
 
 
 def test_a_frame_with_a_name_twice_is_a_sentence():
@@ -103,12 +103,12 @@ def test_a_frame_with_a_name_twice_is_a_sentence():
 
 
 def test_images_are_stored_as_bytes_or_floats_with_their_channels_first():
-    for given, shape, dtype in (
+    for labels, shape, dtype in (
         (np.zeros((2, 5, 4, 3), np.uint8), (3, 5, 4), torch.uint8),
         (np.zeros((2, 5, 4)), (1, 5, 4), torch.float32),
         (torch.zeros(2, 3, 8, 8, dtype=torch.bfloat16), (3, 8, 8), torch.float32),
         (np.zeros((2, 7), np.uint8), (7,), torch.float32),
     ):
-        schema, rows = RowSchema.of_inputs(given)
+        schema, rows = RowSchema.of_inputs(labels)
         assert (schema.shape, schema.dtype) == (shape, dtype)
-        assert schema.read_inputs(given).equal(rows)
+        assert schema.read_inputs(labels).equal(rows)

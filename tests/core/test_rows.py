@@ -16,10 +16,10 @@ def rows(uids):
 
 
 def contents(store):
-    held = store.key > EMPTY
+    held = store.priority > EMPTY
     uid = store.columns["uid"][held]
     assert (store.columns["image"][held] == (uid % 251)[:, None, None]).all(), "columns moved apart"
-    return dict(zip(uid.tolist(), store.key[held].tolist(), strict=True))
+    return dict(zip(uid.tolist(), store.priority[held].tolist(), strict=True))
 
 
 @given(
@@ -58,7 +58,7 @@ def test_compartments_keep_their_own_largest_keys():
             best[group] = dict(sorted({**best[group], **new}.items(), key=lambda pair: -pair[1])[:2])
     for group in range(3):
         part = slice(2 * group, 2 * group + 2)
-        held = dict(zip(store.columns["uid"][part].tolist(), store.key[part].tolist(), strict=True))
+        held = dict(zip(store.columns["uid"][part].tolist(), store.priority[part].tolist(), strict=True))
         assert held == best[group]
 
 

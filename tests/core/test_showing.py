@@ -13,7 +13,7 @@ def outcome():
     return odedm.train("blobs", method="er", memory=Reservoir(20), device="cpu")
 
 
-def things(outcome):
+def displayed_objects(outcome):
     data, run = odedm.blobs(), odedm.Run(Experiment(ODEDM(20, k=1), data="blobs", device="cpu"))
     learner, memory = odedm.Learner(memory=20), odedm.DualMemory(20, k=2)
     learner.partial_fit(data.image[:40], data.label[:40])
@@ -37,7 +37,7 @@ def things(outcome):
 
 
 def test_everything_fits_in_a_line_or_two_without_tensors(outcome):
-    shown = [repr(obj) for obj in things(outcome)]
+    shown = [repr(obj) for obj in displayed_objects(outcome)]
     assert [text for text in shown if "tensor" in text or "\n" in text or " at 0x" in text] == []
     assert max(map(len, shown)) < 450
     assert "ER · reservoir · λ=20 on 'blobs', seed 0: ACC_5" in shown[0]

@@ -58,7 +58,7 @@ def test_what_comes_out_is_what_went_in(flowers):
 def test_constants_come_from_the_training_part(flowers):
     import_as(flowers, "flowers")
     data = load_dataset("flowers")
-    x = data.transform.normalise(data.image).double()
+    x = data.transform.normalize(data.image).double()
     assert x.mean((0, 2, 3)).abs().max() < 1e-5
     assert (x.std((0, 2, 3), correction=0) - 1).abs().max() < 1e-5
     assert (data.transform.pad, data.transform.flip) == (1, False)
@@ -184,7 +184,7 @@ def test_arrays_are_cached_too(tmp_path):
     data = load_dataset(tmp_path / "v.npz")
     assert data.image.dtype == torch.float32
     assert (data.shape, data.classes, data.tasks) == ((5,), 4, 2)
-    assert data.transform.normalise(data.image).mean(0).abs().max() < 1e-5
+    assert data.transform.normalize(data.image).mean(0).abs().max() < 1e-5
 
 
 def test_an_open_cache_cannot_be_written_through(flowers):
@@ -362,17 +362,17 @@ def test_importers_at_once_do_not_harm_each_other(tmp_path, data_folder):
 
 
 def test_a_second_import_says_that_it_waits_for_the_first(flowers, data_folder):
-    told = []
+    messages = []
     with importing._importing(importing.no_progress):
         thread = threading.Thread(
-            target=import_as, args=(flowers, "flowers"), kwargs={"on_progress": lambda what, *_: told.append(what)}
+            target=import_as, args=(flowers, "flowers"), kwargs={"on_progress": lambda what, *_: messages.append(what)}
         )
         thread.start()
-        while not told:
+        while not messages:
             time.sleep(0.01)
         assert not cache.is_cached("flowers")
     thread.join(30)
-    assert told[0] == "waiting for another import"
+    assert messages[0] == "waiting for another import"
     cache.verify("flowers")
 
 

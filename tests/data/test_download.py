@@ -78,11 +78,11 @@ def left(tmp_path):
 
 
 def test_a_file_arrives_whole_and_progress_is_told(server, tmp_path):
-    told = []
-    path = get(server, tmp_path, on_progress=lambda *words: told.append(words))
+    calls = []
+    path = get(server, tmp_path, on_progress=lambda *words: calls.append(words))
     assert path.read_bytes() == CONTENT
     assert left(tmp_path) == ["a.bin"]
-    assert told[-1] == ("downloading", len(CONTENT), len(CONTENT))
+    assert calls[-1] == ("downloading", len(CONTENT), len(CONTENT))
 
 
 def test_a_download_that_broke_off_is_tried_again(server, tmp_path):

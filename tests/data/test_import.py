@@ -7,7 +7,6 @@ import struct
 import tarfile
 import tracemalloc
 import zipfile
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -41,9 +40,9 @@ def with_picture(content, name="train/ant/0.png"):
     return lambda tmp: folder(tmp / "x", PETS | {name: content})
 
 
-def arrays(**given):
+def arrays(**columns):
     def make(tmp):
-        np.savez(tmp / "a.npz", **given)
+        np.savez(tmp / "a.npz", **columns)
         return tmp / "a.npz"
 
     return make
@@ -200,7 +199,7 @@ HOSTILE = {
     ),
     "zip: name with ..": (lambda tmp: zipped(tmp / "a.zip", {"../a.png": b"1"}), "leads outside"),
     "zip: drive letter": (lambda tmp: zipped(tmp / "a.zip", {"C:/a.png": b"1"}), "leads outside"),
-    "zip: backslashes": (lambda tmp: zipped(tmp / "a.zip", {"..\\a.png": b"1"}), "backslash"),
+    "zip: backslashes": (lambda tmp: zipped(tmp / "a.zip", {"..\\a.png": b"1"}), "a backslash or control"),
     "zip: symbolic link": (zip_link, "which is a link"),
     "zip: encrypted": (encrypted, "is encrypted"),
     "zip: wrong checksum": (
@@ -214,10 +213,9 @@ HOSTILE = {
         lambda tmp: folder(tmp, {"a.tar": b"#!/bin/sh"}) / "a.tar",
         "is not an archive this reads",
     ),
-    "archive: empty file": (lambda tmp: folder(tmp, {"a.tar": b""}) / "a.tar", "is empty"),
+    "archive: empty file": (lambda tmp: folder(tmp, {"a.tar": b""}) / "a.tar", "is not an archive"),
     "folder: link to a folder above it": (looped, "a link back to a folder above it"),
     "folder: empty": (lambda tmp: folder(tmp, {"x": None}) / "x", "holds no files"),
-    "folder: empty class": (lambda tmp: folder(tmp / "x", PETS | {"train/cow": None}), r"train/cow' holds no pictures"),
     "folder: one class": (lambda tmp: folder(tmp / "x", pets(["ant"])), "holds 1 class folders"),
     "folder: no classes": (lambda tmp: folder(tmp / "x", {"a.png": png()}), "holds 0 class folders"),
     "folder: class missing in test": (
@@ -363,12 +361,6 @@ def test_texts_packed_into_a_picture_fill_no_memory(count, size, tmp_path):
         import_as(path, "mine")
     assert tracemalloc.get_traced_memory()[1] < 100 << 20
     tracemalloc.stop()
-
-
-def test_the_documentation_lists_every_kind():
-    page = Path(__file__).parents[2] / "docs" / "how-to" / "data.md"
-    listed = re.findall(r"^\| ([^|]+?) \|", page.read_text("utf-8"), re.MULTILINE)
-    assert [case for case in HOSTILE if case not in listed] == []
 
 
 def test_a_published_name_is_for_that_data_alone(tmp_path, monkeypatch):

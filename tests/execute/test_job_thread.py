@@ -68,7 +68,7 @@ def test_what_a_process_computes_with_is_held_while_a_job_runs(tmp_path, monkeyp
         yield
         held.append("put back")
 
-    monkeypatch.setattr(numerics, "process_numerics", watched)
+    monkeypatch.setattr(numerics, "deterministic_numerics", watched)
     done([job_of(SMALL.with_seed(seed), tmp_path / str(seed)) for seed in range(2)])
     ours = [each for each in held if each == (1, "fp32")]
     assert len(ours) >= 1

@@ -14,7 +14,7 @@ from jobs import SMALL, job_of
 import odedm
 from odedm.checkpoint.checkpoint import working_folder
 from odedm.core.errors import InfrastructureError, UsageError
-from odedm.execute.ray_backend import checkpoint_files, do_remotely, keep_checkpoint, unpack_checkpoint
+from odedm.execute.ray_backend import checkpoint_file, do_remotely, keep_checkpoint, unpack_checkpoint
 from odedm.execute.ray_connection import keep_secret, own_token
 
 STUDY = """
@@ -83,26 +83,30 @@ import os, signal, sys
 from dataclasses import replace
 from pathlib import Path
 from jobs import SMALL, Notes, job_of, run_all, same
-from odedm.checkpoint.checkpoint import working_folder
+from odedm.checkpoint.checkpoint import checkpoint_paths, working_folder
 from odedm.checkpoint.schedule import Schedule
 from odedm.execute.ray_backend import RayBackend
 from odedm.execute.run_callbacks import RunCallback
 from odedm.execute.scheduler import Scheduler
 
 class Killer(RunCallback):
-    kills, going_on = 0, 0
+    kills, going_on, last = 0, 0, []
 
     def on_progress(self, job, report):
-        if self.kills < 3 and report.done >= (self.kills + 1) * report.total / 5:
+        checkpoints = checkpoint_paths(working_folder(job.folder))
+        if self.going_on == self.kills < 3 and checkpoints != self.last:  # one of the running worker's has come back
+            self.last = checkpoints
             self.kills += 1
-            os.kill(report.process, signal.SIGKILL)
+            for path in Path("/proc").glob("[0-9]*/cmdline"):
+                if path.read_bytes().startswith(b"ray::do_remotely"):
+                    os.kill(int(path.parent.name), signal.SIGKILL)
 
     def on_message(self, line):
         self.going_on += "Going on after step" in line
 
 if __name__ == "__main__":
     place = Path(sys.argv[1])
-    plan = replace(SMALL, batch=1, epochs=12)
+    plan = replace(SMALL, batch=1, epochs=24)
     job = job_of(plan, place / "ray", schedule=Schedule.parse("100 steps"))
     killer, backend = Killer(), RayBackend(1)
     try:
@@ -169,11 +173,11 @@ def test_a_full_disk_of_a_worker_is_no_failure_of_the_run(tmp_path: Path, monkey
 
 def test_a_checkpoint_that_came_back_is_written_whole_and_takes_the_place_of_the_one_before(tmp_path: Path) -> None:
     job = job_of(SMALL, tmp_path / "run")
-    first, second = ({f"checkpoints/step-0000000{step}/state.json": b"{}"} for step in (1, 2))
+    first, second = ({f"checkpoints/step-0000000{step}.safetensors": b"{}"} for step in (1, 2))
     assert keep_checkpoint(first, job)
     assert keep_checkpoint(second, job)
-    assert checkpoint_files(working_folder(job.folder)) == second
-    for name in ("../state.json", "/etc/x/y", "checkpoints/state.json", "checkpoints/../x"):
+    assert checkpoint_file(working_folder(job.folder)) == second
+    for name in ("../state", "/etc/x", "checkpoints/a/b", "checkpoints/.."):
         with pytest.raises(UsageError, match="leads out"):
             unpack_checkpoint({name: b"x"}, tmp_path / "work")
     assert not (tmp_path / "work").exists()

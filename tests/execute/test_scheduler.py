@@ -10,9 +10,9 @@ from jobs import DUAL, SMALL, Notes, Puppet, write_run
 from rich.console import Console
 
 from odedm.cli.progress_display import ProgressDisplay
-from odedm.core.errors import InfrastructureError, LockedError, UsageError
+from odedm.core.errors import InfrastructureError, UsageError
 from odedm.execute.durations import format_duration, parse_time, seconds_left
-from odedm.execute.job import CheckpointSaved, Done, Failed, WorkerLost, event_from_text, event_to_text
+from odedm.execute.job import CheckpointSaved, Done, Failed, WorkerLost
 from odedm.execute.planning import plan_jobs, run_dir_under
 from odedm.execute.run_callbacks import RunCallback
 from odedm.execute.scheduler import Scheduler
@@ -32,7 +32,7 @@ def run(backend, jobs, *callbacks, **how):
 def test_all_jobs_are_done_in_order(jobs):
     backend, notes = Puppet(), Notes()
     summary = run(backend, jobs, notes)
-    assert (summary.done, summary.failed, summary.left) == (4, {}, [])
+    assert (len(summary.results), summary.failed, summary.left) == (4, {}, [])
     assert backend.started == jobs
     assert backend.most == 2
     assert notes.keys("on_start") == notes.keys("on_finish") == [job.key for job in jobs]
@@ -53,7 +53,7 @@ def test_a_failure_is_told_and_the_rest_goes_on(jobs):
     backend, notes = Puppet(), Notes()
     backend.failing[jobs[1].key] = "It diverged."
     summary = run(backend, jobs, notes)
-    assert summary.done == 3
+    assert len(summary.results) == 3
     assert summary.failed == {jobs[1].key: "It diverged."}
     assert ("on_fail", jobs[1], "It diverged.") in notes.lines
 
@@ -72,24 +72,12 @@ def test_a_full_or_broken_disk_stops_everything_and_nobody_is_to_blame(jobs, err
     assert len(backend.started) == 2
 
 
-@pytest.mark.parametrize(
-    ("error", "taken"), [(LockedError("'x' is in use."), True), (RuntimeError("is in use by"), False)]
-)
-def test_only_a_lock_says_that_another_process_is_at_a_run(jobs, error, taken):
-    """Words of anyone's code may be the same; what is told crosses a pipe."""
-    backend, notes = Puppet(), Notes()
-    backend.failing = {jobs[1].key: event_from_text(event_to_text(Failed.by(jobs[1], error)))}
-    summary = run(backend, jobs, notes)
-    assert list(summary.failed) == notes.keys("on_taken" if taken else "on_fail") == [jobs[1].key]
-    assert summary.taken == ({jobs[1].key} if taken else set())
-
-
 def test_a_worker_that_dies_after_its_result_was_written_has_done_its_job(jobs):
     backend, notes = Puppet(), Notes()
     backend.losing[jobs[0].key] = [WorkerLost(jobs[0].key, "its process was ended by the signal SIGKILL")]
     write_run(jobs[0])
     summary = run(backend, jobs[:1], notes)
-    assert (summary.done, summary.failed) == (1, {})
+    assert (len(summary.results), summary.failed) == (1, {})
     assert notes.keys("on_finish") == [jobs[0].key]
     assert len(backend.started) == 1
 
@@ -98,17 +86,26 @@ def test_a_job_whose_worker_dies_is_tried_three_times_and_the_others_go_on(jobs)
     backend, notes = Puppet(), Notes()
     backend.losing[jobs[0].key] = [WorkerLost(jobs[0].key, "its process was ended by the signal SIGKILL")] * 3
     summary = run(backend, jobs, notes)
-    assert summary.done == 3
+    assert len(summary.results) == 3
     assert summary.failed[jobs[0].key].startswith("In 3 tries its process was ended by the signal SIGKILL")
     assert notes.keys("on_lost") == [jobs[0].key] * 2
     assert [job.key for job in backend.started].count(jobs[0].key) == 3
+
+
+@pytest.mark.parametrize(("number", "failed"), [(5, 0), (10, 1)])
+def test_a_worker_that_is_killed_before_it_has_done_anything_is_not_the_jobs_fault(jobs, number, failed):
+    backend = Puppet()
+    backend.losing[jobs[0].key] = [WorkerLost(jobs[0].key, "its process was ended", was_killed=True)] * number
+    summary = run(backend, jobs)
+    assert (len(summary.results), len(summary.failed)) == (4 - failed, failed)
+    assert all(reason.startswith("In 10 tries") for reason in summary.failed.values())
 
 
 def test_what_was_lost_goes_on_first_and_does_not_start_anew(jobs):
     fresh = [replace(job, options=replace(job.options, restart=True)) for job in jobs]
     backend = Puppet(workers=1)
     backend.losing[jobs[0].key] = [WorkerLost(jobs[0].key, "gone")]
-    assert run(backend, fresh).done == 4
+    assert len(run(backend, fresh).results) == 4
     assert [(job.key, job.options.restart) for job in backend.started[:3]] == [
         (jobs[0].key, True),
         (jobs[0].key, False),
@@ -130,7 +127,7 @@ def test_a_checkpoint_between_two_losses_gives_three_tries_again(jobs):
     storing = Storing()
     storing.losing = {key: [WorkerLost(key, "gone")] * 7}
     assert key in run(backend, jobs).failed
-    assert run(storing, jobs).done == 4
+    assert len(run(storing, jobs).results) == 4
 
 
 def test_a_run_on_other_data_is_a_failure(jobs):
@@ -153,7 +150,7 @@ def test_at_the_deadline_what_is_under_way_is_stopped_and_nothing_more_starts(jo
 
     backend = Puppet(write, workers=1)
     summary = run(backend, jobs, until=15.0, now=lambda: now)
-    assert summary.done == 2
+    assert len(summary.results) == 2
     assert summary.left == jobs[2:]
     assert [job.key for job in backend.started] == [job.key for job in jobs[:2]]
 
@@ -167,7 +164,7 @@ def test_a_run_that_ended_while_it_was_stopped_is_counted(jobs):
     scheduler = Scheduler(Slow(workers=1), until=3, now=lambda: next(ticks))
     assert scheduler.run(jobs[:2]).left == jobs[:2], "the one under way first"
     write_run(jobs[0])
-    summary = scheduler.settle()
+    summary = scheduler.collect_finished()
     assert (list(summary.results), summary.left) == ([jobs[0].key], [jobs[1]])
 
 
@@ -225,6 +222,5 @@ def test_the_display_says_where_the_jobs_stand_and_never_falls_silent(jobs):
     assert "1 failed" in said
     assert "It diverged." in said
     assert "its process ended with the exit code 3. It goes on from its last checkpoint." in said
-    assert "best so far er · odedm ρ=0.5 · λ=20: ACC 70.0 % (1 seed)" in said
     assert said.count("3 of 4 done") >= 5, "a line every few seconds, whatever happens"
     assert format_duration(61) == "1 min 1 s"

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from odedm import UsageError
-from odedm.cli.app import LISTS, app
+from odedm.cli.app import app
+from odedm.cli.list_command import LISTS
 
 OLD = Path(__file__).parents[1] / "results" / "runs" / "er-odedm"
 COMMAND = typer.main.get_command(app)

@@ -18,12 +18,10 @@ from driver import Driver
 
 from odedm import ODEDM, Experiment, UsageError, blobs
 from odedm.checkpoint.checkpoint import (
-    MANIFEST,
-    TENSORS,
-    TREE,
+    SCHEMA,
     Meta,
     Position,
-    latest_manifest,
+    latest_look,
     load_latest,
     restore,
     save,
@@ -31,8 +29,8 @@ from odedm.checkpoint.checkpoint import (
 )
 from odedm.cli.console import PlainConsole
 from odedm.cli.generated_options import experiment_from
-from odedm.core.checksums import compute_checksums, write_checksums
-from odedm.core.plain_data import json_hash
+from odedm.core.checksums import write_checksums
+from odedm.core.tensor_archive import read_whole, write_archive
 from odedm.execute.backend import ExecutionConfig
 from odedm.execute.job import RunOptions
 from odedm.execute.planning import plan_resumed, unfinished_runs
@@ -158,10 +156,8 @@ TIMING_LINES = "\n".join(
 )
 
 
-FILES = (MANIFEST, TREE, TENSORS)
 PLAN = Experiment(ODEDM(10, rho=0.5), data="blobs", batch=16, device="cpu")
 META = Meta(PLAN.describe(), "c0ffee", {"torch": "2"})
-KEPT, RESEALED = b"kept ", b"sealed again "
 
 
 def fresh():
@@ -169,56 +165,40 @@ def fresh():
 
 
 @cache
-def a_checkpoint() -> dict[str, bytes]:
-    """The files of a checkpoint of a run that was stopped in its second task."""
+def a_checkpoint() -> tuple[bytes, dict, dict]:
+    """A checkpoint of a run that was stopped in its second task: its content, its head, its tensors."""
     driver = fresh()
     driver.go(5)
     with tempfile.TemporaryDirectory() as place:
-        folder = save(Path(place), driver.capture(), META, Position(1, 5, 80))
-        return {name: (folder / name).read_bytes() for name in FILES}
+        path = save(Path(place), driver.capture(), META, Position(1, 5, 80))
+        return path.read_bytes(), *read_whole(path, SCHEMA)
 
 
-def checkpoints(name) -> st.SearchStrategy[bytes]:
-    """A checkpoint of which one file was changed, with the others' sums as they were or made to fit."""
-
-    def of_file():
-        content = a_checkpoint()[name]
-        changed = mutated(content)
-        if name != TENSORS:
-            changed = altered_json(json.loads(content))
-        return st.builds(lambda way, new: way + name.encode() + b"\n" + new, st.sampled_from([KEPT, RESEALED]), changed)
-
-    return st.deferred(of_file)
+def checkpoints() -> st.SearchStrategy[bytes]:
+    """A checkpoint of which some bytes were changed, or its head, which was then sealed again."""
+    return st.deferred(lambda: st.one_of(mutated(a_checkpoint()[0]), altered_json(a_checkpoint()[1])))
 
 
 def read_checkpoint(path):
     """What a resume does: the run's plan, the newest sound checkpoint, and its state put into a new run."""
-    head, _, content = path.read_bytes().partition(b"\n")
-    name, run = head.split()[-1].decode(), path.parent / "run"
-    folder = working_folder(run) / "checkpoints" / "step-00000005"
-    folder.mkdir(parents=True)
-    for file, written in (a_checkpoint() | {name: content}).items():
-        (folder / file).write_bytes(written)
-    if head.startswith(RESEALED):
-        sealed_again(folder, relist=name != MANIFEST)
-    for look in (latest_manifest, lambda work: plan_resumed(unfinished_runs([run]), ExecutionConfig(), RunOptions())):
+    content, _, tensors = a_checkpoint()
+    changed, run = path.read_bytes(), path.parent / "run"
+    target = working_folder(run) / "checkpoints" / "step-00000005.safetensors"
+    target.parent.mkdir(parents=True)
+    head = None
+    with suppress(ValueError, RecursionError):
+        head = json.loads(changed)
+    if isinstance(head, dict):
+        write_archive(target, head, tensors)
+    else:
+        target.write_bytes(changed)
+    for look in (latest_look, lambda work: plan_resumed(unfinished_runs([run]), ExecutionConfig(), RunOptions())):
         with suppress(UsageError):
             look(working_folder(run))
     checkpoint = load_latest(working_folder(run), META)
-    if head.startswith(KEPT) and name != MANIFEST:
-        assert content == a_checkpoint()[name], "a changed file was believed"
+    assert head is not None or changed == content, "a changed file was believed"
     driver = fresh()
     restore(driver.roots, checkpoint, driver.external_tensors)
-
-
-def sealed_again(folder, *, relist):
-    """Seal a manifest as whoever changed the checkpoint on purpose would."""
-    with suppress(ValueError, AttributeError, TypeError, LookupError, RecursionError):  # too broken to be sealed
-        plain = json.loads((folder / MANIFEST).read_bytes())
-        plain.pop("seal", None)
-        if relist:
-            plain["files"] = compute_checksums(folder, (TENSORS, TREE))
-        (folder / MANIFEST).write_text(json.dumps({**plain, "seal": json_hash(plain)}))
 
 
 FUZZERS = {
@@ -229,5 +209,5 @@ FUZZERS = {
         st.lists(altered_json(*FAILURE_LINES), max_size=4).map(b"\n".join), read_ledger, FAILURES, share=12
     ),
     "timings": Fuzzer(mutated(TIMING_LINES.encode()), read_timings, TIMINGS, share=6),
-    "checkpoints": Fuzzer(st.one_of(*(checkpoints(name) for name in FILES)), read_checkpoint, share=20),
+    "checkpoints": Fuzzer(checkpoints(), read_checkpoint, share=20),
 }

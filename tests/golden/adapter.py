@@ -67,13 +67,13 @@ class Words:
 
 
 def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of b1acfb6 with those of the selection in one; its divide-and-conquer compared all rows of clusters."""
+    """Settings of b1acfb6 with those of the selection in one; its defaults were all rows, as candidates and in DAC."""
     from odedm.selection.flat_settings import FLAT, of_clusters_there_are, selection_from
 
     chosen = {name: value for name, value in settings.items() if name in FLAT}
     exact = {} if chosen.get("dac", ()) is None else {"dac_sample": None}
     rest = {name: value for name, value in settings.items() if name not in FLAT}
-    return {**rest, "selection": selection_from(of_clusters_there_are({**chosen, **exact}))}
+    return {"candidates": "task", **rest, "selection": selection_from(of_clusters_there_are({**chosen, **exact}))}
 
 
 def dual(name: str) -> Callable[..., Any]:
@@ -81,7 +81,22 @@ def dual(name: str) -> Callable[..., Any]:
     return lambda *args, **settings: _follow(import_module("odedm"), name)(*args, **nested(settings))
 
 
+def learner(method: Any = "derpp", **settings: Any) -> Any:
+    """Make a learner of the defaults of b1acfb6."""
+    odedm = import_module("odedm")
+    memory = settings.get("memory", 200)
+    if isinstance(memory, int) and not isinstance(memory, bool):
+        settings["memory"] = odedm.ODEDM(memory, candidates=memory // 20 if memory >= 20 else "task")
+    if "lr" not in {**settings, **settings.get("options", {})}:
+        kind = import_module("odedm.core.registry").METHODS[method].load()
+        settings["lr"] = kind.lr
+    if "views" not in settings:  # those of vectors
+        settings.setdefault("net", "mlp")
+    return odedm.Learner(method, **{"updates": 1, **settings})
+
+
 NAMES: dict[str, str | Callable[..., Any]] = {
+    "Learner": learner,
     "open_data": "load_dataset",
     "memory": "DualMemory.from_config",
     "ODEDM": dual("ODEDM"),
@@ -146,7 +161,8 @@ class Today(Words):
 
     def read(self, kind: str, thing: Any, path: str) -> Any:
         """Read an attribute by its path of today."""
-        return super().read(kind, thing, PATHS.get(f"{kind}.{path}", path))
+        value = super().read(kind, thing, PATHS.get(f"{kind}.{path}", path))
+        return 100 * value if (kind, path) == ("Prequential", "accuracy") else value
 
     def inner(self, place: str) -> Any:
         """What is no public name, by its place of today."""

@@ -51,7 +51,7 @@ def test_with_k_0_it_is_the_reservoir_of_the_same_seed(ours):
 def test_prototypes_are_those_of_the_features(ours):
     """Chosen by the second number alone, they are what the memory alone chooses of such points."""
     storage = ours.ODEDMStorage(20, k=3, seed=0, features=lambda _, x: x[:, 1:])
-    memory = DualMemory(20, k=3, seed=0)
+    memory = DualMemory(20, candidates="task", k=3, seed=0)
     trained(storage)
     for x, y in stream():
         memory.add(x, y)

@@ -53,7 +53,7 @@ def test_a_model_keeps_prototypes_of_every_task_but_the_last(ours):
 
 
 def test_it_is_the_memory_alone_with_the_network_s_features(ours):
-    memory = DualMemory(20, k=3, seed=4)
+    memory = DualMemory(20, candidates="task", k=3, seed=4)
     for place, (x, y) in enumerate(stream(3)):
         for a, b in zip(x.split(10), y.split(10), strict=True):
             memory.add(a, b, logits=a[:, 1:].repeat(1, 6))

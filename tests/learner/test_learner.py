@@ -67,9 +67,8 @@ def test_every_method_without_borders_learns_words_that_join(method):
 def test_the_ones_that_need_borders_are_these_and_are_refused():
     assert sorted(BOUND) == ["gdumb", "gem", "icarl", "onpro", "pocl", "puridiver", "refresh", "vrmcl"]
     for name in BOUND:
-        with pytest.raises(UsageError, match=r"must be told where tasks begin and end.*er, der, derpp") as said:
+        with pytest.raises(UsageError, match=r"must be told where tasks begin and end.*er, der, derpp"):
             Learner(name)
-        assert "finetune" not in str(said.value), "which keeps no rows and is refused, too"
     with pytest.raises(UsageError, match=r"'task-quota' chooses rows when a task ends"):
         Learner("fdr")
     with pytest.raises(UsageError, match=r"'herded' chooses rows when a task ends"):

@@ -111,7 +111,7 @@ def test_code_is_never_in_the_file_and_must_be_given_again(tmp_path):
     }.items():
         with pytest.raises(UsageError, match=f"^The saved learner cannot be used: {words}"):
             Learner.load(path, net=net)
-    with pytest.raises(UsageError, match=r"no memory .*: it is a learner .*odedm.Learner.load reads it"):
+    with pytest.raises(UsageError, match=r"no memory .*: its format is 'odedm.learner/.' and .* reads 'odedm.memory"):
         odedm.DualMemory.load(path)
     plain = run(make(), 0, 2).save(tmp_path / "plain.safetensors")
     with pytest.raises(UsageError, match="The file names its net"):
@@ -153,17 +153,24 @@ HOSTILE = {
     "many outputs": (set_head(outputs=10**12), "more labels than outputs"),
     "other rows": (set_head(form=[[7], "float32", None]), "cannot be used"),
     "rows of no class": (set_tensor("host.label", lambda each: each + 50), "rows of no class"),
-    "a broken key": (set_tensor("host.key", lambda each: each * 0 + 3), "keys that are none"),
+    "a broken priority": (set_tensor("host.priority", lambda each: each * 0 + 3), "priorities that are none"),
     "another memory": (set_tensor("host.image", lambda each: each[:3]), "host.image"),
     "weights that are none": (set_tensor("head._parameters.weight", lambda w: w * torch.nan), "NaN"),
     "a foreign class": (
-        lambda head, _: head["drawn"].update(
+        lambda head, _: head["state"].update(
             items=[["method", {"type": "object", "path": "method", "class": "os.Popen", "attributes": {}}]]
         ),
         "cannot be used",
     ),
-    "counts beyond the rows": (set_tensor("news", lambda each: each + 10**9), "'news' has numbers that cannot be"),
-    "a generator that is none": (set_tensor("generator.memory", lambda each: each[:9]), "cannot be used"),
+    "counts beyond the rows": (
+        lambda head, _: head["arrivals"].update(class_rows=[10**9] * 4),
+        "its counts of rows are malformed",
+    ),
+    "a class that waits and is none": (
+        lambda head, _: head["arrivals"].update(waiting=[10**9]),
+        "its counts of rows are malformed",
+    ),
+    "a generator that is none": (set_tensor("state.memory.memory", lambda each: each[:9]), "cannot be used"),
 }
 
 

@@ -144,7 +144,7 @@ WRONG = {
     ),
     "no such option": ({"retrieval_options": {"candidates": 3}}, "has no option 'candidates'"),
     "no table": ({"retrieval_options": 3}, "retrieval_options must be a table"),
-    "no update": ({"updates": 0}, "updates must be a whole number, 1 or more"),
+    "no update": ({"updates": 0}, "updates must be 'auto' or a whole number, 1 or more"),
     "no such loss": ({"stream_loss": "mine"}, "mine"),
     "no such prediction": ({"predict_by": "luck"}, "luck"),
     "no share": ({"weight_average": 1.5}, "weight_average must be a number from 0 to 1"),
@@ -167,7 +167,7 @@ def test_what_cannot_be_is_refused_at_once(own, said):
     learner = Learner()
     with pytest.raises(UsageError, match=said):
         learner.set_params(**own)
-    assert learner.get_params()["updates"] == 1
+    assert learner.get_params()["updates"] == "auto"
 
 
 def test_numbers_of_numpy_are_learned_with_and_saved(tmp_path):
@@ -209,7 +209,7 @@ def test_a_warm_up_and_a_norm_for_gradients_go_on_after_a_file(tmp_path):
 
 
 def test_gradients_are_cut_to_the_norm():
-    learner = learned([rows([0, 1] * 4)], clip_norm=1e-3, lr=1.0)
+    learner = learned([rows([0, 1] * 4)], clip_norm=1e-3, lr=1.0, updates=1)
     weights = [weight.detach().clone() for weight in learner._fitted.engine.method.net.parameters()]
     learner.partial_fit(*rows([1, 0] * 4, seed=3))
     moved = [new - old for new, old in zip(learner._fitted.engine.method.net.parameters(), weights, strict=True)]

@@ -57,7 +57,7 @@ REFUSED = {
     "labels that are none": (X[:2], [("a",), ("b",)], "label of row 0 of y is"),
     "a frame that lacks a column": (FRAME[["a", "c"]], Y, "lacks 'b'"),
     "a frame with a new column": (FRAME.assign(d=1.0), Y, "has 'd', which is new"),
-    "a frame in another order": (FRAME[["b", "a", "c"]], Y, "another order: 'b' where 'a' was"),
+    "a frame in another order": (FRAME[["b", "a", "c"]], Y, r"another order: \['b', 'a', 'c'\]"),
     "a frame with words": (FRAME.assign(b="x"), Y, "column 'b' does not hold numbers"),
 }
 
@@ -154,10 +154,10 @@ def test_parameters_can_be_read_set_and_cloned():
         ({"method": "erp"}, "Unknown method 'erp': did you mean 'er'"),
         ({"method": "DER++"}, "did you mean 'derpp'"),
         ({"method": "der++refresh"}, "did you mean 'refresh'"),
-        ({"method": "finetune"}, "keeps no rows, .* 'er'; with memory=0 that is finetuning"),
+        ({"method": "finetune"}, "keeps no rows, and a memory would change nothing"),
         (
             {"method": "icarl"},
-            r"^iCaRL must be told .* Use one of er, der, derpp, fdr, er-ace, agem, gss, aser, cope, mir, scr; or",
+            r"^iCaRL must be told .* Use one of er, der, derpp, fdr, er-ace, .* ncm, slda, ranpac; or odedm.train",
         ),
         ({"method": 3}, "method must be a name"),
         ({"options": {"rate": 1}}, "Unknown hyper-parameter of er 'rate'"),

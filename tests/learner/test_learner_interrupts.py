@@ -1,6 +1,7 @@
 """An interrupt at any line of the package leaves a learner whole, or it says that it is not."""
 
 import copy
+import json
 import os
 import sys
 import threading
@@ -13,7 +14,10 @@ from torch import nn
 
 import odedm
 from odedm import ODEDM, Learner, UsageError
+from odedm.core.tensor_archive import archive_checksum
+from odedm.learner import learner_state, turns
 from odedm.learner.turns import Turns
+from odedm.training import numerics
 
 PACKAGE = str(Path(odedm.__file__).parent)
 rng = np.random.default_rng(0)
@@ -36,10 +40,6 @@ def data(classes, amount=16, seed=0):
 def net():
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2))
-
-
-def untaught():
-    return Learner("er", memory=20, net=net(), batch=8)
 
 
 def taught():
@@ -192,6 +192,39 @@ def test_an_interrupt_at_any_line_leaves_it_whole_or_it_says_so(what, tmp_path):
     print(f"{tried}, {whole} whole, {broken} say that they are broken, {len(silent)} silent")
     assert silent == []
     assert whole
+
+
+def whole_content(file):
+    """What a file holds, which must be whole; the order of its bytes may be another after each save."""
+    state = learner_state.read(file)
+    return archive_checksum(json.dumps(state["head"]), state["tensors"])
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("what", ["load", "save"])
+def test_an_interrupt_of_a_save_or_a_load_changes_neither_learner_nor_file(what, tmp_path):
+    learner = taught()
+    file = learner.save(tmp_path / "file")
+    content, before = whole_content(file), answer(learner)
+    action = {"load": lambda _: Learner.load(file, net=net()), "save": lambda one: one.save(file)}[what]
+    places = places_of(action, learner)
+    threads, dtype, silent = torch.get_num_threads(), torch.get_default_dtype(), []
+    for at in places[::EVERY]:
+        place = interrupt(action, learner, at)
+        settings = torch.get_num_threads() == threads and torch.get_default_dtype() is dtype
+        if not settings or not torch.is_grad_enabled() or numerics._process._open:
+            silent.append((place, "settings"))
+            torch.set_grad_enabled(True)
+        if not others_may_enter(learner) or turns._forking.locked():
+            silent.append((place, "lock"))
+        if whole_content(file) != content or answer(learner) != before or learner._broken:
+            silent.append((place, "state"))
+    print(f"{what}: {len(places[::EVERY])} of {len(places)} lines, {len(silent)} silent")
+    assert silent == []
+    assert answer(Learner.load(file, net=net())) == before
+    assert [*tmp_path.iterdir()] == [file] or what == "save"  # what a kill leaves is swept by the next save
+    learner.save(file)
+    assert [*tmp_path.iterdir()] == [file]
 
 
 def test_what_is_refused_changes_nothing():

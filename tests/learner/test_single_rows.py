@@ -36,7 +36,7 @@ def test_rows_one_at_a_time_and_a_single_prototype(method):
 def test_two_rows_are_normalised_as_ever():
     one, other = net(), net()
     other.load_state_dict(one.state_dict())
-    learner = Learner("er", memory=0, net=one, batch=2, scaling=None, lr=0.1)
+    learner = Learner("er", memory=0, net=one, batch=2, scaling=None, lr=0.1, updates=1)
     learner.partial_fit(X[:2], Y[:2], classes=[0, 1, 2])
     loss = nn.functional.cross_entropy(other(torch.from_numpy(X[:2])), torch.from_numpy(Y[:2]))
     assert abs(learner.loss_ - loss.item()) < 1e-6

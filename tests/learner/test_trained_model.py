@@ -10,7 +10,7 @@ from sampling import KEEPING, QUICK
 from torch import nn
 
 import odedm
-from odedm import ODEDM, Experiment, NoMemory, Observation, Reservoir, UsageError
+from odedm import ODEDM, Experiment, Observation, Reservoir, UsageError
 from odedm.checkpoint.stop import Stopped
 from odedm.execute.run_job import run_job
 from odedm.methods.er import ER
@@ -88,7 +88,7 @@ def test_it_goes_on_as_a_learner(method, memory, tmp_path):
     assert np.array_equal(learner.predict_proba(X), model.predict_proba(X))
     held = learner._fitted.engine.memory.buffer
     assert all(held.rows()[name].equal(model.memory[name]) for name in held.rows())
-    assert held.store.key.sort().values.equal(model.memory["key"].sort().values)
+    assert held.store.priority.sort().values.equal(model.memory["priority"].sort().values)
     for start in range(0, 40, 8):
         learner.partial_fit(X[start : start + 8], ["emu"] * 8)
     assert "emu" in learner.predict(X[:40])
@@ -125,7 +125,6 @@ def test_what_a_method_trains_beside_its_network_goes_on_too(settings, trained, 
     ("settings", "sentence"),
     [
         ({"method": "icarl"}, "must be told where tasks begin and end"),
-        ({"memory": NoMemory()}, "memory must be a number of rows"),
         ({"transform": lambda image: image}, "no views of its own"),
     ],
 )
@@ -210,13 +209,13 @@ def put(name, change):
 
 
 def kept(**values):
-    return lambda head, tensors: head["state"]["attributes"].update(values)
+    return lambda head, tensors: head["state"]["items"][0][1]["attributes"].update(values)
 
 
-WEIGHT = "net._modules.head._parameters.weight"
+WEIGHT = "method.net._modules.head._parameters.weight"
 HOSTILE = {
-    "another version": (head_of(schema="odedm.model/9"), "'odedm.model/9' and this version .* reads 'odedm.model/2'"),
-    "a learner's": (head_of(schema="odedm.learner/1"), "it is a learner that was saved; odedm.Learner.load reads it"),
+    "another version": (head_of(schema="odedm.model/9"), "'odedm.model/9' and this version .* reads 'odedm.model/3'"),
+    "a learner's": (head_of(schema="odedm.learner/1"), "'odedm.learner/1' and this version .* reads 'odedm.model"),
     "a method that is none": (planned(method="os.system"), "Unknown method 'os.system'"),
     "a net that is none": (planned(net="subprocess:Popen"), "Unknown net"),
     "a net far too large": (planned(net_options={"width": 1 << 22}), "would have .* weights"),
@@ -224,19 +223,19 @@ HOSTILE = {
     "no draw": (planned(replay_batch=0), "replay_batch must be"),
     "a label too few": (head_of(labels=["a", "b"]), "not one label for each class"),
     "labels of mixed types": (head_of(labels=["a", 1, 2, 3]), "mixed types"),
-    "no shape": (head_of(shape=[]), "no shape"),
-    "views that are none": (head_of(views=[-1, True]), "crop and flip settings are malformed"),
+    "no shape": (head_of(rows=[[], "uint8", None]), "no shape"),
+    "views that are none": (head_of(transform=[-1, True]), "crop and flip settings are malformed"),
     "code in the state": (kept(predict=1), "has no 'predict'"),
     "a rate in the state": (kept(lr=5.0), "has no 'lr'"),
     "a state that is none": (head_of(state=["object", "os"]), "cannot be used"),
     "a class that is none": (kept(extra={"type": "object", "path": "x", "class": "os", "attributes": {}}), "class os"),
     "fewer weights": (lambda head, tensors: tensors.pop(f"state.{WEIGHT}"), "weights"),
-    "other weights": (put(f"state.{WEIGHT}", lambda each: each[:, :-1]), "head.weight' are"),
+    "other weights": (put(f"state.{WEIGHT}", lambda each: each[:, :-1]), "head.weight' is"),
     "weights that are no numbers": (put(f"state.{WEIGHT}", lambda each: each * torch.nan), "NaN"),
-    "no scale": (put("views.scale", lambda each: each / 0), "constants"),
-    "rows of no class": (put("memory.label", lambda each: each + 9), "rows of no class"),
-    "rows of other sizes": (put("memory.label", lambda each: each[:3]), "differ in length"),
-    "rows of another shape": (put("memory.image", lambda each: each[..., 1:]), "of another kind"),
+    "no scale": (put("transform.scale", lambda each: each / 0), "constants"),
+    "rows of no class": (put("host.label", lambda each: each + 9), "rows of no class"),
+    "rows of other sizes": (put("host.label", lambda each: each[:3]), r"'host.label' is torch.int64 \[3\] where"),
+    "rows of another shape": (put("host.image", lambda each: each[..., 1:]), "'host.image' is torch.uint8"),
 }
 
 

@@ -155,7 +155,7 @@ def test_pins_take_the_places_of_rows_of_the_largest_class():
     memory = filled(stream(0, [1.0, 1.0], 40), 10, classes=2)
     memory.pin({"label": torch.tensor([1, 1]), "index": torch.tensor([900, 901]), "prototype": torch.tensor([0, 1])})
     assert memory.class_counts(2) == {"short": [4, 4], "long": [0, 2]}
-    key = {int(i): float(k) for i, k in zip(memory.store.columns["index"], memory.store.key, strict=True)}
+    key = {int(i): float(k) for i, k in zip(memory.store.columns["index"], memory.store.priority, strict=True)}
     assert all(0 <= key[int(i)] < 1 for i in memory.rows(MemoryPart.SHORT)["index"])
     memory.see(stream(5, [0.0, 1.0], 30), rng=torch.Generator().manual_seed(1))
     assert memory.class_counts(2) == {"short": [4, 4], "long": [0, 2]}, "a full class grows no more"
@@ -169,7 +169,9 @@ def test_pins_take_the_places_of_rows_of_the_largest_class():
 
 def test_a_live_memory_has_it_and_goes_on_from_its_state():
     """What is full is a column of the rows, so a state holds it."""
-    whole = DualMemory(12, k=1, short_policy="balanced-reservoir", selection=Prototypes(space="pixels"), seed=3)
+    whole = DualMemory(
+        12, k=1, candidates="task", short_policy="balanced-reservoir", selection=Prototypes(space="pixels"), seed=3
+    )
     rng, parts = torch.Generator().manual_seed(0), []
     for label in (5, 10**9, 5, -2):
         parts.append((torch.randn(25, 3, generator=rng), torch.full((25,), label)))
@@ -184,3 +186,13 @@ def test_a_live_memory_has_it_and_goes_on_from_its_state():
     assert all(a[name].equal(b[name]) for name in a)
     assert sorted(a) == ["images", "labels", "prototype"]
     assert sorted(a["labels"][a["prototype"] < 0].unique(return_counts=True)[1].tolist()) == [3, 3, 4]
+
+
+def test_what_it_knows_of_its_rows_on_a_cpu_outlives_a_batch():
+    """Else every batch would cost a look at all rows."""
+    memory = CBRSBuffer(20, [ColumnSpec("label", dtype=torch.int64)])
+    rng = torch.Generator().manual_seed(0)
+    memory.see({"label": torch.arange(30) % 4}, rng=rng)
+    index = memory._index
+    memory.see({"label": torch.arange(30) % 7}, rng=rng)
+    assert memory._index is index

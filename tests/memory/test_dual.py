@@ -109,6 +109,6 @@ def test_bounded_prototypes_come_from_the_candidates_inside_the_budget(probe):
     candidates = ClassReservoirPool(4, RAW, rng=torch.Generator(), compartments=2)
     memory = dual(capacity=30, candidates=candidates)
     for _ in stream_through(memory, probe, [task(i) for i in range(3)]):
-        assert memory.size() + int((candidates.store.key >= 0).sum()) <= 30
+        assert memory.size() + int((candidates.store.priority >= 0).sum()) <= 30
     with pytest.raises(UsageError, match="at least 1 row per class; 0"):
         ClassReservoirPool(0, RAW, rng=torch.Generator(), compartments=2)

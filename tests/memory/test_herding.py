@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from odedm import ColumnSpec, MemoryPart, Task
 from odedm.core.timer import Timer
 from odedm.memory.dual import DualBuffer
-from odedm.memory.herding import HerdedQuota, herd, priority
+from odedm.memory.herding import HerdedQuota, exemplar_priority, herd
 from odedm.memory.prototype_quotas import FixedQuota
 from odedm.selection.distance import L2
 from odedm.selection.selector import PrototypeSelector
@@ -91,7 +91,7 @@ def test_priority_goes_by_rank_then_by_absence_from_long_term_and_is_a_legal_key
     label = torch.arange(50).repeat(3)
     rank = torch.arange(3).repeat_interleave(50)
     pinned = torch.arange(0, 50, 2)
-    key = priority(label, rank, pinned)
+    key = exemplar_priority(label, rank, pinned)
     assert key.unique().numel() == 150
     assert 0 < key.min()
     assert key.max() < 1
@@ -104,7 +104,7 @@ def test_priority_goes_by_rank_then_by_absence_from_long_term_and_is_a_legal_key
 
 def test_where_not_all_classes_fit_those_that_stay_come_from_all_over_the_stream():
     label = torch.arange(100)
-    key = priority(label, torch.zeros_like(label), torch.tensor([], dtype=torch.int64))
+    key = exemplar_priority(label, torch.zeros_like(label), torch.tensor([], dtype=torch.int64))
     for room in (5, 10, 20):
         kept = key.topk(room).indices.sort().values
         gaps = torch.cat([kept, torch.tensor([100])]) - torch.cat([torch.tensor([-1]), kept])

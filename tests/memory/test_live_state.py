@@ -17,8 +17,9 @@ from odedm import ODEDM, DualMemory, Native, Prototypes, Reservoir, UsageError
 from odedm.core.tensor_archive import archive_checksum
 
 KINDS = {
-    "k": ODEDM(30, k=2, selection=Prototypes(space="pixels")),
-    "share": ODEDM(30, rho=0.3, selection=Prototypes(space="pixels")),
+    "k": ODEDM(30, k=2, candidates="task", selection=Prototypes(space="pixels")),
+    "share": ODEDM(30, rho=0.3, candidates="task", selection=Prototypes(space="pixels")),
+    "usual": ODEDM(30, rho=0.3, selection=Prototypes(space="pixels")),
     "bounded": ODEDM(30, k=2, candidates=4, selection=Prototypes(space="pixels")),
     "quota": ODEDM(30, k=2, short_policy="task-quota", selection=Prototypes(space="pixels")),
     "reservoir": Reservoir(30),
@@ -130,7 +131,7 @@ def with_tensor(state, name, change):
 
 
 BAD = {
-    "no state": (lambda s: {"a": 1}, "no state of a memory in the format 'odedm.memory/3'; 'None' was given"),
+    "no state": (lambda s: {"a": 1}, "no state of a memory in the format 'odedm.memory/4'; 'None' was given"),
     "no table": (lambda s: [1], "'list' was given"),
     "another version": (lambda s: changed(s, "schema", "odedm.memory/9"), "'odedm.memory/9' was given"),
     "no tensors": (lambda s: changed(s, "tensors", 3), "no state of a memory"),
@@ -154,7 +155,7 @@ BAD = {
     "shape": (lambda s: with_tensor(s, "host.image", lambda t: t[:, :2]), "'host.image' is torch.float32"),
     "type": (lambda s: with_tensor(s, "host.label", lambda t: t.int()), "'host.label' is torch.int32"),
     "nan": (lambda s: with_tensor(s, "host.image", lambda t: t / 0), "'host.image' holds a NaN"),
-    "keys": (lambda s: with_tensor(s, "host.key", lambda t: t + 1), "keys that are none"),
+    "keys": (lambda s: with_tensor(s, "host.priority", lambda t: t + 1), "priorities that are none"),
     "prototypes": (lambda s: with_tensor(s, "host.prototype", lambda t: t - 1), "prototypes that are none"),
     "order": (lambda s: with_tensor(s, "host.order", lambda t: t * 0), "in no order"),
 }  # fmt: skip
@@ -172,11 +173,12 @@ def test_a_state_that_is_not_sound_is_refused_and_changes_nothing(name, which, r
 
 
 @pytest.mark.parametrize(("spoil", "said"), [
-    (lambda s: changed(s, "candidates", None), "not listed by class"),
+    (lambda s: changed(s, "new_classes", ["a"]), "its new classes are not a list of labels"),
+    (lambda s: changed(s, "candidates", None), "its candidates are not a list of labels"),
     (lambda s: changed(s, "candidates", s["candidates"] * 2), "there twice"),
     (lambda s: changed(s, "candidates", list(range(9))), "do not fit into the capacity"),
     (lambda s: changed(s, "candidates", [label + 9 for label in s["candidates"]]), "of another class"),
-    (lambda s: with_tensor(s, "candidates.key", lambda t: t[:1]), "'candidates.key' is"),
+    (lambda s: with_tensor(s, "candidates.priority", lambda t: t[:1]), "'candidates.priority' is"),
 ])  # fmt: skip
 def test_candidates_that_are_not_sound_are_refused(spoil, said, memory):
     with pytest.raises(UsageError, match=said):
@@ -191,7 +193,7 @@ def test_collected_rows_that_are_not_sound_are_refused(whole):
 
 
 def test_a_state_of_another_capacity_brings_it_along(whole):
-    new = DualMemory(77, k=2, selection=Prototypes(space="pixels"))
+    new = DualMemory(77, k=2, candidates="task", selection=Prototypes(space="pixels"))
     new.load_state_dict(whole.state_dict())
     assert (new.capacity, len(new)) == (30, 30)
 

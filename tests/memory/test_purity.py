@@ -278,7 +278,7 @@ def test_one_seed_one_choice():
         memory, rng = PuriDivERBuffer(9, FIELDS), torch.Generator().manual_seed(seed)
         for turn in range(6):
             memory.add(make(7, turn, start=7 * turn), TableProbe(), rng=rng)
-        kept.append((memory.rows()["index"].tolist(), memory.store.key.clone()))
+        kept.append((memory.rows()["index"].tolist(), memory.store.priority.clone()))
     assert kept[0][0] == kept[1][0]
     assert kept[0][1].equal(kept[1][1])
     assert not kept[0][1].equal(kept[2][1])

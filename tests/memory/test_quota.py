@@ -10,7 +10,7 @@ from odedm.core.rows import rank_within
 from odedm.core.timer import Timer
 from odedm.memory.dual import DualBuffer
 from odedm.memory.prototype_quotas import FixedQuota
-from odedm.memory.quota import TaskQuota, priorities, quotas
+from odedm.memory.quota import TaskQuota, quotas, rank_priorities
 from odedm.selection.distance import L2
 from odedm.selection.selector import PrototypeSelector
 
@@ -182,7 +182,7 @@ def test_ranks_and_priorities(sizes):
     number = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
     rank = rank_within(number)
     assert rank.tolist() == [place for size in sizes for place in range(size)]
-    key = priorities(rank)
+    key = rank_priorities(rank)
     assert ((key > 0) & (key < 1)).all()
     assert key.dtype == torch.float64
     best = key.argsort(descending=True).tolist()

@@ -163,7 +163,7 @@ def test_the_choice_for_a_class_that_returns_is_among_its_prototypes_and_new_row
     assert len(own) == 4, "two new rows do not push four prototypes out"
     assert own <= first | set(tasks[2].rows["index"].tolist())
     assert long["prototype"][long["label"] == 0].sort().values.tolist() == [0, 1, 2, 3]
-    order = memory.buffer.store.columns["order"][memory.buffer.store.key > 1]
+    order = memory.buffer.store.columns["order"][memory.buffer.store.priority > 1]
     assert sorted(order.tolist()) == list(range(memory.size(MemoryPart.LONG))), "ranks without a gap"
 
 
@@ -171,11 +171,13 @@ def test_recorded_steps_go_on_with_the_same_store():
     """A recording holds on to the store's tensors: pins are replaced in place."""
     labels = ((0, 1), (0, 1), (0, 1))
     memory = built(ODEDM(20, k=2, selection=Prototypes("l2", dac=None)), labels)
-    before = [column.data_ptr() for column in (memory.buffer.store.key, *memory.buffer.store.columns.values())]
+    before = [column.data_ptr() for column in (memory.buffer.store.priority, *memory.buffer.store.columns.values())]
     for task in tasks_of(labels, [9], 1):
         feed(memory, task)
         memory.end_task(task, ModelView(), rng=rng("borders"))
-    assert before == [column.data_ptr() for column in (memory.buffer.store.key, *memory.buffer.store.columns.values())]
+    assert before == [
+        column.data_ptr() for column in (memory.buffer.store.priority, *memory.buffer.store.columns.values())
+    ]
     assert memory.size(MemoryPart.LONG) == 4
 
 

@@ -11,7 +11,7 @@ from odedm import ColumnSpec, MemoryPart, UsageError, train
 from odedm.core.rows import take
 from odedm.memory.shapley import ASERBuffer, knn_shapley
 from odedm.methods.er import ER
-from odedm.training.shapley_retrieval import ShapleyRetrieval
+from odedm.training.retrieval import ShapleyRetrieval
 
 
 def points(seed, n, classes=3):

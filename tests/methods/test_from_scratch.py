@@ -94,7 +94,7 @@ def test_joint_training_beats_finetuning():
 
 @pytest.mark.parametrize("method", ["finetune", "joint"])
 def test_a_bound_refuses_a_memory(method):
-    with pytest.raises(UsageError, match="keeps no rows: it is a bound .*'odedm' was given; say 'none' .--memory none"):
+    with pytest.raises(UsageError, match="keeps no rows, .*'odedm' was given; say 'none' .--memory none"):
         train(BLOBS, method=method, memory=ODEDM(20))
 
 

@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional as F
 
 from odedm import ODEDM, ColumnSpec, Experiment, MemoryPart, Prototypes, Reservoir, Run, Task, UsageError, blobs, shapes
-from odedm.core.registry import REPLAYS
+from odedm.core.choices import REPLAYS
 from odedm.core.rng import generator
 from odedm.core.rows import distinct
 from odedm.memory.reservoir import ReservoirMemory
@@ -63,7 +63,7 @@ class Bench:
         if stored is not None:
             self.memory.see(stored, rng=torch.Generator().manual_seed(0))
         self.replay = MemoryReplay(
-            self.memory, PLAIN, reading=reading, draw=4, gamma=0.5, rng=lambda name: generator(0, name)
+            self.memory, PLAIN, mode=reading, draw=4, gamma=0.5, rng=lambda name: generator(0, name)
         )
         self.net.train()
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 from beside import imported
 from counted import RowForwards
+from driver import EachStep
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.mixture import GaussianMixture
@@ -88,8 +89,9 @@ class Bench:
         fields = [image, *[ColumnSpec(name, dtype=torch.int64) for name in ("label", "task", "index")]]
         self.memory = ReservoirMemory(capacity, fields)
         if transform is None:
-            transform = constants(torch.full((3,), 0.5), torch.full((3,), 0.25), 255.0, pad=1) if picture else PLAIN
-        self.replay = MemoryReplay(self.memory, transform, reading=reading, draw=draw, gamma=1.0, rng=seeds)
+            rows = torch.zeros((1, 3, 8, 8), dtype=torch.uint8)
+            transform = constants(rows, torch.full((3,), 0.5), torch.full((3,), 0.25), pad=1) if picture else PLAIN
+        self.replay = MemoryReplay(self.memory, transform, mode=reading, draw=draw, gamma=1.0, rng=seeds)
         self.keys = seeds("memory")
         self.method.begin_task(task(0))
 
@@ -225,11 +227,11 @@ def test_a_step_and_its_memory_compute_what_they_are_counted_for():
     run = Run(Experiment(Native(20), "puridiver", data="shapes", net="cnn", batch=8, tasks=2, limit=16), shapes())
     rows = []
 
-    def watch(index, _done, _total):
-        rows.append((index, count.rows))
+    def look(run):
+        rows.append((run.progress.task, count.rows))
 
     with RowForwards(run.method.net.conv2.weight) as count:
-        run.finish(watch)
+        run.finish(EachStep(look))
     second = [each for index, each in rows if index == 1]
     assert {now - before for before, now in pairwise(second)} == {
         arithmetic.ROW_FORWARDS["puridiver"](arithmetic.Step(8, 8, 20, 2))

@@ -10,6 +10,7 @@ from odedm import ODEDM, Experiment, MemoryPart, Native, Reservoir, Run, UsageEr
 from odedm.methods import refresh as refresh_module
 from odedm.methods import row_squares
 from odedm.methods.derpp import DERpp
+from odedm.methods.gradients import trained
 from odedm.methods.hyperparameters import configure, hyperparameters
 from odedm.methods.refresh import (
     Refresh,
@@ -18,7 +19,6 @@ from odedm.methods.refresh import (
     fisher_information,
     statistics_kept,
     stream_gradient,
-    weights,
 )
 from odedm.methods.row_squares import RowSquares
 from odedm.nets import base
@@ -42,7 +42,7 @@ def slow_gradient(net, batch):
     twin.load_state_dict(net.state_dict())
     twin.train()
     loss = F.cross_entropy(twin(batch["input"]), batch["label"])
-    return dict(zip(weights(twin), torch.autograd.grad(loss, list(twin.parameters())), strict=True))
+    return dict(zip(trained(twin), torch.autograd.grad(loss, list(twin.parameters())), strict=True))
 
 
 def slow_fisher(net, x, y, training):
@@ -62,9 +62,9 @@ def slow_fisher(net, x, y, training):
 
 def moves(bench, batch):
     """What one unlearning move adds to every weight."""
-    before = {name: weight.detach().clone() for name, weight in weights(bench.net).items()}
+    before = {name: weight.detach().clone() for name, weight in trained(bench.net).items()}
     bench.method.unlearn(batch)
-    return {name: weight.detach() - before[name] for name, weight in weights(bench.net).items()}
+    return {name: weight.detach() - before[name] for name, weight in trained(bench.net).items()}
 
 
 # -- the move ---------------------------------------------------------------------------------------------------------
@@ -97,7 +97,7 @@ def test_without_a_move_whole_runs_with_views_and_prototypes_equal_those_of_derp
 def test_every_tensor_moves_a_relative_length_delta_up_the_streams_loss(net):
     bench, batch = Bench(Refresh, net=net(), sigma=0.0, delta=1e-3), batch_of(3)
     gradient = slow_gradient(bench.net, batch)
-    length = {name: weight.detach().norm() for name, weight in weights(bench.net).items()}
+    length = {name: weight.detach().norm() for name, weight in trained(bench.net).items()}
     moved = moves(bench, batch)
     for name, move in moved.items():
         assert gradient[name].norm() > 0
@@ -124,12 +124,12 @@ def test_the_whole_move_by_its_formula():
     rng = torch.Generator().manual_seed(1)
     bench.method.fisher = {
         name: torch.rand(weight.shape, generator=rng, dtype=torch.float64)
-        for name, weight in weights(bench.net).items()
+        for name, weight in trained(bench.net).items()
     }
     noise = bench.method.noise.clone_state()
     gradient = slow_gradient(bench.net, batch)
     expected = {}
-    for name, weight in weights(bench.net).items():
+    for name, weight in trained(bench.net).items():
         xi = torch.randn(weight.shape, generator=noise, dtype=torch.float64)
         u = weight.detach().norm() / (gradient[name].norm() + 0.5) * gradient[name]
         expected[name] = 0.1 * (u + 0.3 * xi) / (1 + 2.0 * bench.method.fisher[name])
@@ -175,9 +175,9 @@ def test_unlearning_leaves_buffers_gradients_optimiser_and_mode_alone(training, 
 
 def test_the_gradient_of_a_move_is_the_same_by_a_pass_as_on_a_gpu(monkeypatch):
     net, batch = cnn().train(), batch_of(3)
-    alone = stream_gradient(net, weights(net), batch["input"], batch["label"])
+    alone = stream_gradient(net, batch["input"], batch["label"])
     monkeypatch.setattr(base, "joins", lambda _: True)
-    joined = stream_gradient(net, weights(net), batch["input"], batch["label"])
+    joined = stream_gradient(net, batch["input"], batch["label"])
     for one, other in zip(alone, joined, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-14)
 
@@ -422,8 +422,8 @@ def test_mode_and_tracking_come_back_after_an_error_too():
 def test_stream_gradient_is_the_gradient_and_changes_nothing():
     net = cnn().train()
     before = {name: value.clone() for name, value in net.state_dict().items()}
-    own, batch = weights(net), batch_of(0)
-    gradient = dict(zip(own, stream_gradient(net, own, batch["input"], batch["label"]), strict=True))
+    own, batch = trained(net), batch_of(0)
+    gradient = dict(zip(own, stream_gradient(net, batch["input"], batch["label"]), strict=True))
     expected = slow_gradient(net, batch)
     for name, value in gradient.items():
         torch.testing.assert_close(value, expected[name], rtol=1e-12, atol=1e-15)

@@ -41,7 +41,7 @@ class Bench:
         ]
         self.memory = ReservoirMemory(capacity, [*fields, *self.method.fields()])
         self.replay = MemoryReplay(
-            self.memory, transform, reading="auxiliary", draw=draw, gamma=1.0, rng=lambda name: generator(0, name)
+            self.memory, transform, mode="auxiliary", draw=draw, gamma=1.0, rng=lambda name: generator(0, name)
         )
         self.keys = generator(0, "memory")
         self.net.train()
@@ -241,7 +241,7 @@ def test_auxiliary_term_is_one_cross_entropy_on_long_term_rows(kind, reading):
 
     bench = Bench(Recording, capacity=20, lr=1.0)
     bench.replay = MemoryReplay(
-        bench.memory, PLAIN, reading=reading, draw=6, gamma=0.5, rng=lambda name: generator(0, name)
+        bench.memory, PLAIN, mode=reading, draw=6, gamma=0.5, rng=lambda name: generator(0, name)
     )
     bench.step(vectors(0))
     long = {k: v for k, v in vectors(7, 3).items() if k != "input"} | {"prototype": torch.arange(3)}
@@ -277,7 +277,7 @@ def test_auxiliary_term_is_one_cross_entropy_on_long_term_rows(kind, reading):
     rewound.memory.pin(long)
     rewound.net.load_state_dict(twin.state_dict())
     rewound.replay = MemoryReplay(
-        rewound.memory, PLAIN, reading=reading, draw=6, gamma=0.0, rng=lambda name: generator(0, name)
+        rewound.memory, PLAIN, mode=reading, draw=6, gamma=0.0, rng=lambda name: generator(0, name)
     )
     rewound.step(vectors(1))
     torch.testing.assert_close(rewound.weights() - bench.weights(), pull, rtol=1e-3, atol=1e-5)
@@ -342,7 +342,7 @@ def test_hyperparameters_come_from_the_method_and_foreign_ones_are_refused():
     assert configure("derpp", DERpp, {"alpha": "0.2"})["alpha"] == 0.2
     for given, sentence in [
         ({"beta": 1}, "Unknown hyper-parameter of er 'beta'"),
-        ({"lr": "fast"}, "er's lr must be a finite float; 'fast'"),
+        ({"lr": "fast"}, "er's lr must be a finite number; 'fast'"),
         ({"lr": "nan"}, "finite"),
         ({"lr": -1}, "0 or more"),
     ]:

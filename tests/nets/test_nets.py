@@ -22,7 +22,7 @@ from odedm.nets.build import build, configure, options, pick
 from odedm.nets.resnet import ResNet18, slim_resnet18
 from odedm.nets.small import MLP, SmallCNN
 from odedm.nets.vit import Block, ViT, tokens
-from odedm.nets.vit_weights import own_name
+from odedm.nets.weights_file import rename
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "methods"))
 from sampling import QUICK
@@ -71,7 +71,7 @@ def test_the_default_transformer_is_vit_tiny_with_patches_of_16():
 @pytest.mark.parametrize("name", NETS)
 def test_every_net_is_decided_by_its_seed_alone_and_has_features_and_a_linear_head(name):
     shape = (7,) if name == "mlp" else (3, 20, 24)
-    given = {"width": 6} if name != "vit" else SMALL
+    given = {"vit": SMALL, "linear": {}}.get(name, {"width": 6})
     before = torch.get_rng_state()
     net, other = (build(name, shape, 5, seed=seed, options=given) for seed in (0, 1))
     assert torch.get_rng_state().equal(before), "no draw from anybody else's generator"
@@ -125,6 +125,7 @@ def test_auto_goes_by_the_shorter_side(shape, name):
 
 def test_options_are_the_constructors_keywords_in_their_type():
     assert {name: options(name) for name in NETS} == {
+        "linear": {},
         "mlp": {"width": 64},
         "plain-cnn": {"width": 16, "hidden": 64},
         "cnn": {"width": 16},
@@ -143,15 +144,20 @@ def test_options_are_the_constructors_keywords_in_their_type():
     [
         ("vit", SHAPE, {"dept": 3}, "Unknown option of the net 'vit' 'dept': did you mean 'depth'"),
         ("mlp", (4,), {"depth": 3}, "Unknown option of the net 'mlp' 'depth'.*Known: width"),
-        ("vit", SHAPE, {"depth": "many"}, "depth of 'vit' must be of type int; 'many' was given"),
-        ("vit", SHAPE, {"depth": 2.5}, "depth of 'vit' must be of type int; 2.5 was given"),
-        ("vit", SHAPE, {"depth": None}, "depth of 'vit' must be of type int; None was given"),
-        ("vit", SHAPE, {"depth": 0}, "depth of 'vit' must be 1 or more; 0 was given"),
-        ("vit", SHAPE, {"patch": -1}, "patch of 'vit' must be 1 or more; -1 was given"),
+        ("vit", SHAPE, {"depth": "many"}, "depth of 'vit' must be a whole number; 'many' was given"),
+        ("vit", SHAPE, {"depth": 2.5}, "depth of 'vit' must be a whole number; 2.5 was given"),
+        ("vit", SHAPE, {"depth": None}, "depth of 'vit' must be a whole number; None was given"),
+        ("vit", SHAPE, {"depth": 0}, "depth of 'vit' must be a whole number, 1 or more, up to 16777216; 0 was given"),
+        ("vit", SHAPE, {"patch": -1}, "patch of 'vit' must be a whole number, 1 or more, up to 16777216; -1 was given"),
         ("vit", SHAPE, {"width": 64}, "width of 'vit' must be a multiple of heads; 64 and 3 were given"),
-        ("resnet18-slim", SHAPE, {"width": 0}, "width of 'resnet18' must be 1 or more; 0 was given"),
-        ("cnn", SHAPE, {"width": 0}, "width of 'cnn' must be 1 or more; 0 was given"),
-        ("mlp", SHAPE, {"width": 0}, "width of 'mlp' must be 1 or more; 0 was given"),
+        (
+            "resnet18-slim",
+            SHAPE,
+            {"width": 0},
+            "width of 'resnet18' must be a whole number, 1 or more, up to 16777216; 0 was given",
+        ),
+        ("cnn", SHAPE, {"width": 0}, "width of 'cnn' must be a whole number, 1 or more, up to 16777216; 0 was given"),
+        ("mlp", SHAPE, {"width": 0}, "width of 'mlp' must be a whole number, 1 or more, up to 16777216; 0 was given"),
         ("vit", (16,), {}, r"'vit' is for images; these rows are vectors of shape \(16,\). Use the net 'mlp' .--net"),
         ("resnet18", (16,), {}, "'resnet18' is for images"),
         ("cnn", (16,), {}, "'cnn' is for images"),
@@ -238,7 +244,7 @@ def test_the_second_derivative_is_that_of_differences():
     torch.testing.assert_close(found.by_weights @ direction, difference, rtol=1e-6, atol=1e-9)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [name for name in METHODS if METHODS[name].load().scales_rows])
 def test_every_method_trains_the_transformer(method):
     bench = Bench(METHODS[method].load(), net=vit().double(), **QUICK.get(method, {}))
     before = bench.state()
@@ -262,10 +268,10 @@ def test_the_transformer_learns():
     for _ in range(10):
         for image, label in zip(rows["image"].split(16), rows["label"].split(16), strict=True):
             optimizer.zero_grad()
-            F.cross_entropy(net(stream.transform.normalise(image)), label).backward()
+            F.cross_entropy(net(stream.transform.normalize(image)), label).backward()
             optimizer.step()
     test = stream.tests[0]
-    right = net(stream.transform.normalise(test["image"])).argmax(1) == test["label"]
+    right = net(stream.transform.normalize(test["image"])).argmax(1) == test["label"]
     assert right.float().mean() > 0.8, "chance is one in six"
 
 
@@ -283,7 +289,7 @@ def published(net):
         ("mlp.0.", "mlp.fc1."),
         ("mlp.2.", "mlp.fc2."),
     )
-    result = {own_name(name, names): value.clone() for name, value in net.state_dict().items()}
+    result = {rename(name, names): value.clone() for name, value in net.state_dict().items()}
     patch = result["patch_embed.proj.weight"]
     result["patch_embed.proj.weight"] = patch.view(len(patch), -1, net.patch, net.patch)
     return result
@@ -380,44 +386,39 @@ def spoil(kind):
     if kind == "deeper here":
         return vit(depth=1).state_dict(), r"lacks blocks.1.norm1.weight, .* and 9 more\. Set the net's options"
     if kind == "deeper there":
-        return vit(depth=3).state_dict(), "beyond what this net has, blocks.2.* and 9 more"
+        return vit(depth=3).state_dict(), "has blocks.2.*, which this net has not, .* and 9 more"
     if kind == "foreign":
-        return good | {"fc_norm.weight": torch.ones(12)}, "beyond what this net has, fc_norm.weight"
+        return good | {"fc_norm.weight": torch.ones(12)}, "has fc_norm.weight, which this net has not"
     if kind == "another net":
-        return SmallCNN(SHAPE, CLASSES).state_dict(), "lacks class_token, positions"
+        return SmallCNN(SHAPE, CLASSES).state_dict(), "lacks class_token, lacks positions"
     if kind == "nothing":
         return {}, "lacks class_token"
     if kind == "width":
-        return vit(width=24).state_dict(), r"class_token is \[1, 1, 24\] but \[1, 1, 12\] here.* more\."
+        return vit(width=24).state_dict(), r"class_token as \[1, 1, 24\], and here it is \[1, 1, 12\].* more\."
     if kind == "size":
-        return vit((1, 12, 12)).state_dict(), r"positions is \[1, 10, 12\] but \[1, 5, 12\] here\. Positions follow"
+        return vit((1, 12, 12)).state_dict(), r"positions as \[1, 10, 12\], and here it is \[1, 5, 12\]\. Set"
     if kind == "channels":
-        return vit((3, 8, 8)).state_dict(), r"patches.weight is \[12, 48\] but \[12, 16\] here"
+        return vit((3, 8, 8)).state_dict(), r"patches.weight as \[12, 48\], and here it is \[12, 16\]"
     if kind == "scalar":
-        return good | {"patches.weight": torch.tensor(1.0)}, r"patches.weight is \[\] but"
+        return good | {"patches.weight": torch.tensor(1.0)}, r"patches.weight as \[\], and"
     if kind == "nan":
         good["norm.bias"][3] = torch.nan
-        return good, "NaN, infinite values or such beyond torch.float32 in norm.bias"
+        return good, "NaN, infinite values, whole numbers or such beyond torch.float32 in norm.bias"
     if kind == "beyond float32":
         return good | {"norm.bias": torch.full((12,), 1e300, dtype=torch.float64)}, "beyond torch.float32 in norm.bias"
-    if kind == "eight bits":
-        small = torch.ones(12).to(torch.float8_e4m3fn)
-        return good | {"norm.bias": small}, "torch.float8_e4m3fn in place of weights in norm.bias"
-    if kind == "whole numbers":
-        return good | {"norm.bias": torch.ones(12, dtype=torch.int64)}, "torch.int64 in place of weights in norm.bias"
-    return good | {"cls_token": good["class_token"].clone()}, "two tensors for the same weights, one of them c"
+    return good | {"norm.bias": torch.ones(12, dtype=torch.int64)}, "whole numbers .* in norm.bias"
 
 
 def test_weights_in_a_pipe_are_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(UsageError, match="it is no regular file"):
+    with pytest.raises(UsageError, match="Cannot read weights"):
         vit(weights=str(tmp_path / "pipe"))
 
 
 @pytest.mark.parametrize(
     "kind",
     ["missing", "deeper here", "deeper there", "foreign", "another net", "nothing", "width", "size", "channels",
-     "scalar", "nan", "beyond float32", "eight bits", "whole numbers", "twice"],
+     "scalar", "nan", "beyond float32", "whole numbers"],
 )  # fmt: skip
 def test_weights_that_do_not_fit_are_refused_by_name(file, kind):
     tensors, message = spoil(kind)
@@ -426,7 +427,7 @@ def test_weights_that_do_not_fit_are_refused_by_name(file, kind):
         vit(weights=path)
     assert path in str(caught.value)
     wish = SMALL | {"weights": path}
-    if kind in ("nan", "beyond float32", "eight bits", "whole numbers"):
+    if kind in ("nan", "beyond float32", "whole numbers"):
         assert configure("vit", SHAPE, CLASSES, wish) == wish, "a check reads names and shapes, no values"
         return
     with pytest.raises(UsageError, match=message):

@@ -75,7 +75,10 @@ def test_a_module_is_trained_as_a_copy_and_a_class_by_its_seed(method):
     assert first.result.class_il == second.result.class_il
     made = odedm.train("shapes", method=method, memory="reservoir", net=Small, net_options={"width": "12"})
     assert made.method.net.head_weight().shape == (6, 12)
-    assert made.result.experiment["net_options"] == {"width": 12, "ending": "logits", "head": ""}
+    assert made.result.experiment["net_options"] == {
+        **{"width": 12, "ending": "logits"},
+        **dict.fromkeys(("head", "weights", "freeze"), ""),
+    }
 
 
 def test_a_module_that_cannot_be_planned_without_being_computed_is_computed():

@@ -14,7 +14,7 @@ from odedm.paper import dac_timing
 from odedm.paper.dac_timing import (
     FILE,
     MINI,
-    NONE,
+    NO_DAC,
     PAPER,
     TimingPlan,
     class_features,
@@ -51,7 +51,7 @@ def test_each_size_is_timed_at_the_largest_of_the_other_with_and_without() -> No
     cells = plan.cells()
     assert {cell[:2] for cell in cells} == {(10, 4), (20, 4), (30, 4), (30, 2)}
     assert len(cells) == len(set(cells)) == 4 * 3 * 3
-    assert {cell[2] for cell in cells} == {NONE, "3x4", "5x3"}
+    assert {cell[2] for cell in cells} == {NO_DAC, "3x4", "5x3"}
     assert [cell[3] for cell in cells] == [0] * 12 + [1] * 12 + [2] * 12
 
 
@@ -76,7 +76,7 @@ def test_nothing_is_timed_twice(tmp_path: Path, counted: list[tuple[int, int, st
 
 def test_a_kill_costs_only_what_was_under_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counted: Any) -> None:
     def dies(points: torch.Tensor, k: int, dac: str, *, seed: int) -> float:
-        if len(points) == 40 and dac != NONE:
+        if len(points) == 40 and dac != NO_DAC:
             raise KeyboardInterrupt
         return 0.5
 
@@ -119,7 +119,7 @@ def test_a_line_of_nonsense_is_passed_over(tmp_path: Path, counted: list[Any], c
     assert len(load(tmp_path)) == 11
 
 
-@pytest.mark.parametrize("dac", [NONE, "3x4"])
+@pytest.mark.parametrize("dac", [NO_DAC, "3x4"])
 def test_true_features_are_chosen_from_and_timed(dac: str) -> None:
     points = class_features(SMALL, "cpu", 1)
     assert points.shape[0] >= 40

@@ -18,8 +18,8 @@ from odedm.paper import dac_timing
 from odedm.paper.dac_timing import TimingPlan
 from odedm.paper.items import ITEMS, keeps_evidence, run_signature, study_of
 from odedm.paper.mini import SCALE, miniature
+from odedm.paper.paper_cells import paper_cells
 from odedm.paper.paper_page import section
-from odedm.paper.printed_tables import beside
 from odedm.stream.dataset import Dataset
 from odedm.training.preparation import prepare
 
@@ -88,7 +88,7 @@ def test_tables_have_the_papers_headings_and_rows_in_its_order(
     name: str, columns: tuple[str, ...], rows: list[str]
 ) -> None:
     item = ITEMS[name]
-    (table,) = section(item, beside(item.tables, item.data, ())).tables
+    (table,) = section(item, paper_cells(item.tables, item.data, ())).tables
     assert table.columns[0] == columns
     first = [*next(iter(table.groups.values()))]
     assert first[: len(rows)] == rows or sorted(first) == sorted(rows)

@@ -7,7 +7,6 @@ import pytest
 from beside import ROOT
 
 import odedm
-from odedm.paper.equal_tuning import equal_tuning
 from odedm.paper.items import SHIPPED
 from odedm.paper.studies import ready
 from odedm.results.packed import read_packed
@@ -50,7 +49,11 @@ def test_every_packed_run_is_one_of_its_study(name, data):
     assert {mark(plain) for plain in done} <= wanted
 
 
-PAPERS = {"mini": lambda: ready("mini"), "elsewhere": lambda: ready("ablation", "fashion-mini"), "equal": equal_tuning}
+PAPERS = {
+    "mini": lambda: ready("mini"),
+    "elsewhere": lambda: ready("ablation", "fashion-mini"),
+    "equal": lambda: ready("equal-tuning"),
+}
 
 
 @pytest.mark.parametrize("study", PAPERS)

@@ -14,8 +14,7 @@ from odedm.core.errors import UsageError
 from odedm.core.registry import DISTANCES, METHODS, NETS
 from odedm.memory import settings
 from odedm.paper import protocol as paper_protocol
-from odedm.paper.printed import CLASSES
-from odedm.paper.protocol import constants, protocol_deviations, with_explicit_settings
+from odedm.paper.protocol import DATA, constants, protocol_deviations, with_explicit_settings
 from odedm.paper.studies import READY, ready
 from odedm.stream.dataset import Dataset, standardise
 from odedm.studies.grid import Grid, OrNone, axes
@@ -23,7 +22,7 @@ from odedm.training.experiment import content_key
 from odedm.training.preparation import prepare
 
 STUDIES: list[tuple[str, str | None]] = [("table1", data) for data in ("cifar10", "cifar100", "tiny-imagenet")]
-STUDIES += [(name, None) for name in READY if name not in ("table1", "task-il", "mini")]
+STUDIES += [(name, None) for name in READY if name not in ("table1", "task-il", "mini", "equal-tuning")]
 EVERY = 7
 """Of so many plans one is prepared: which takes time, and methods, λ and ρ come round in other steps."""
 SOLVER = ("iterations", "tolerance", "screen", "margin")
@@ -33,7 +32,7 @@ SIDES = {"cifar10": 32, "cifar100": 32, "tiny-imagenet": 64, "imagenet-r": 224}
 
 def forged(data: str) -> Dataset:
     """Data of the shape and the classes of a data set of the paper's, a row each."""
-    label = torch.arange(CLASSES[data.replace("-", "")])
+    label = torch.arange(DATA[data]["classes"])
     image = torch.zeros(len(label), 3, SIDES[data], SIDES[data], dtype=torch.uint8)
     names = tuple(map(str, label.tolist()))
     return Dataset(data, image, label, image, label, names, standardise(image[:2]), 10, known_checksum=data)
@@ -169,6 +168,8 @@ def test_what_departs_from_the_paper_is_named() -> None:
     assert protocol_deviations({**usual, "options.lr": 0.3, "net": "resnet18"}) == []
     assert protocol_deviations({**usual, "limit": 20, "factor": None}) == ["limit"]
     assert protocol_deviations({**usual, "batch": 1, "memory.gamma": 0.0}) == ["batch", "memory.gamma"]
+    assert protocol_deviations({**usual, "optimizer_options": {}}) == []
+    assert protocol_deviations({**usual, "optimizer_options.nesterov": True}) == ["optimizer_options.nesterov"]
     assert protocol_deviations({**usual, "memory.replay": "union", "options.beta": 1.5, "net": "cnn"}) == [
         "net",
         "options.beta",

@@ -125,13 +125,3 @@ def test_refusals_and_the_list(tmp_path):
 def test_what_a_recipe_cannot_take_is_a_sentence(given, said):
     with pytest.raises(UsageError, match=said):
         recipe(**given)
-
-
-def test_what_a_recipe_brought_is_named_where_it_does_not_fit(tmp_path):
-    done = call("run", "--recipe", "best", "--data", "blobs", "--method", "icarl", "--out", tmp_path / "runs")
-    said = " ".join(done.output.split())
-    assert "iCaRL takes no average of its weights" in said
-    assert (
-        "brought --set training.updates=3 --set training.weight_average=auto --memory reservoir; what you give" in said
-    )
-    assert not (tmp_path / "runs").exists()

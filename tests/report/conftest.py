@@ -86,6 +86,7 @@ def fabricate(tmp_path: Path) -> Fabricate:
             class_counts=counts,
             provenance=provenance or {"odedm": "0.1.0", "device": "a processor", "finished": "2025-01-01T00:00:00"},
             sample_gradients=3.0,
+            bytes={"rows": 84_000, "method": 0},
         )
         (folder / FILE).write_text(json.dumps(result.to_dict()))
         if saved is not None:

@@ -53,7 +53,7 @@ def test_a_damaged_run_is_left_out_and_the_others_are_shown(runs: list[Path], tm
     assert "Left out: " in said
     assert str(runs[2] / FILE) in said
     assert (
-        "1 of 6 runs is damaged and left out. Make it again: by the study's own command, or by its `odedm run`" in said
+        "1 of 6 runs is damaged and left out. Make it again by the study's own command, or by its `odedm run`" in said
     )
     assert ",0 1 3 4 5,5," in said  # the seeds of the only row
     page = (tmp_path / "report.html").read_text()
@@ -75,13 +75,13 @@ def test_of_many_damaged_runs_a_few_are_named_and_all_counted(
         improved(folder)
     assert len(load([runs[0].parent])) == 1
     assert sum(line.startswith("Left out: ") for line in caplog.messages) == MOST_FAULTS
-    assert "5 of 6 runs are damaged and left out. Make them again: by" in caplog.messages[-1]
+    assert "5 of 6 runs are damaged and left out. Make it again by" in caplog.messages[-1]
 
 
 def test_where_no_run_is_sound_it_is_an_error(runs: list[Path]) -> None:
     for folder in runs:
         improved(folder)
-    with pytest.raises(UsageError, match=r"has changed since it was written.*Make it again: .* with --overwrite"):
+    with pytest.raises(UsageError, match=r"has changed since it was written.*Make it again .* with --overwrite"):
         load([runs[0].parent])
     assert "Error: The result" in odedm("report", runs[0].parent, "--csv", code=2)
 
@@ -125,8 +125,8 @@ def test_a_study_makes_the_runs_again_that_its_report_leaves_out(tmp_path: Path)
     before = json.loads((folder / FILE).read_text())["acc_last"]
     improved(folder)
     said = " ".join(odedm(*words, "--dry-run").split())
-    assert "Done: 1 To do: 1 Damaged: 1 (of those to do; made again)" in said
+    assert "1 done 1 to do 1 damaged, done again" in said
     said = " ".join(odedm(*words).split())
-    assert "2 runs, 1 done, 1 damaged, which is made again. Folder" in said
+    assert "2 runs, 1 done, 1 to do, 1 damaged, done again. Folder" in said
     assert json.loads((folder / FILE).read_text())["acc_last"] == before
     assert len(load([out])) == 2

@@ -17,12 +17,11 @@ from odedm.core.registry import METHODS
 from odedm.execute.job import Job
 from odedm.report import shared_settings
 from odedm.report.load import load
-from odedm.report.model import model
 from odedm.report.page import render
 from odedm.report.summary import Table, summarise
 from odedm.report.tables import escape, to_csv, to_latex, to_markdown
 from odedm.report.terminal import print_table
-from odedm.report.verdicts import headline, notes
+from odedm.report.verdicts import headline, warnings
 
 
 def beta(value: float) -> dict[str, object]:
@@ -112,7 +111,7 @@ def test_every_form_has_the_same_labels_and_csv_every_setting(fabricate: Fabrica
     table = table_of(fabricate(memory="reservoir", over=beta(0.5)), fabricate(over=beta(1.5)))
     console = Console(width=200, file=io.StringIO(), color_system=None)
     print_table(table, console)
-    for line in model(table).lines:
+    for line in table.lines:
         assert line.label in console.file.getvalue()  # type: ignore[attr-defined]
         assert line.label in to_markdown(table)
         assert line.label in render(table)
@@ -147,7 +146,7 @@ def test_anything_is_compared_with_anything_by_seed(fabricate: Fabricate, tmp_pa
     page = render(table)
     assert "against DER++ · reservoir · β=0.5" in page
     assert "without ODEDM" not in page
-    assert r"change against DER++ $\cdot$ reservoir $\cdot$ $\beta$=0.5" in to_latex(table)
+    assert r"against DER++ $\cdot$ reservoir $\cdot$ $\beta$=0.5" in to_latex(table)
     said = odedm("report", tmp_path / "runs", "--baseline", "β=0.5", "--markdown", "--out", tmp_path / "x.html")
     assert "+4.0 [4.0, 4.0]" in said
 
@@ -175,6 +174,16 @@ def test_a_baseline_of_each_method_is_the_one_with_the_fewest_other_words(fabric
     assert table.against == "'reservoir' of the same method"
 
 
+def test_plain_is_the_memory_without_odedm_of_each_method_whatever_else_differs(fabricate: Fabricate) -> None:
+    folders = [fabricate(name, "odedm", acc=50.0, saved=None, over={"options": {"lr": 0.1}}) for name in ("er", "fdr")]
+    folders.append(fabricate("er", "reservoir", acc=30.0, saved=None))
+    folders.append(fabricate("fdr", "native", acc=40.0, saved=None, knobs={"policy": "task-quota"}))
+    changes = {
+        row.group.label: row.differences["acc_last"].estimate.mean for row in against("plain", *folders).compared
+    }
+    assert changes == {"ER · ODEDM · lr=0.1": 20.0, "FDR · ODEDM · lr=0.1": 10.0}
+
+
 def test_markdown_has_a_table_for_each_problem_the_best_first_against_a_baseline(fabricate: Fabricate) -> None:
     for capacity in (20, 40):
         for name, acc in (("er", 30.0), ("derpp", 40.0)):
@@ -194,12 +203,12 @@ def test_markdown_has_a_table_for_each_problem_the_best_first_against_a_baseline
 def test_another_problem_is_not_compared(fabricate: Fabricate) -> None:
     table = against("standard", fabricate(), fabricate(acc=60.0, over={"imbalance": "imbalanced"}))
     assert table.compared == []
-    assert notes(table) == ["Not compared, as another problem: DER++ · ODEDM · imbalanced."]
+    assert warnings(table) == ["Not compared, as another problem or without a common seed: DER++ · ODEDM · imbalanced."]
 
 
 def test_where_nothing_can_be_paired_it_says_how_to_compare(fabricate: Fabricate) -> None:
-    (note,) = notes(table_of(fabricate(memory="reservoir", over=beta(0.5)), fabricate(over=beta(1.5))))
-    assert note.startswith("Nothing to compare: no two groups differ by the memory alone.")
+    (note,) = warnings(table_of(fabricate(memory="reservoir", over=beta(0.5)), fabricate(over=beta(1.5))))
+    assert note.startswith("Nothing to compare: no two groups differ by the memory alone and share a seed.")
     assert "--baseline" in note
 
 
@@ -220,12 +229,6 @@ def test_runs_of_other_replay_modes_say_so_everywhere(fabricate: Fabricate) -> N
     table = modes(fabricate, er="union", mine="auxiliary")
     dual = [group.label for group in table.groups if not group.plain]
     assert dual == ["ER · ODEDM · union replay", "mine · ODEDM · auxiliary replay"]
-    note = "Runs with ODEDM differ in replay mode: union (ER); auxiliary (mine). Between modes a difference is not"
-    assert f"{note} ODEDM's." in notes(table)
-    console = Console(width=200, file=io.StringIO(), color_system=None)
-    print_table(table, console)
-    assert note in console.file.getvalue()  # type: ignore[attr-defined]
-    assert "Runs with ODEDM differ in replay mode" in render(table)
     assert "Replay modes with ODEDM differ: union (ER); auxiliary (mine)." in to_latex(table)
     assert [row["memory.replay"] for row in csv.DictReader(io.StringIO(to_csv(table)))] == [
         "", "union", "", "auxiliary",
@@ -247,7 +250,6 @@ def test_a_change_is_odedms_only_where_both_sides_cost_the_same(fabricate: Fabri
     assert words in to_latex(other)
     assert words in render(other)
     assert "at 2.7 gradients per row" in headline(other)[0]
-    assert "the change is not ODEDM's alone" in notes(other)[-1]
     rows = list(csv.DictReader(io.StringIO(to_csv(other))))
     assert [row["differs_in"] for row in rows] == ["", "gradients per row (2.0 and 2.7)"]
     assert [row["partner"] for row in rows] == ["", "DER++ · reservoir"]
@@ -258,7 +260,7 @@ def test_a_caption_is_the_same_whether_code_from_outside_is_loaded_or_not(fabric
         fabricate("mine", memory, over={"options": {"lr": 0.03, "beta": 0.5}}) for memory in ("reservoir", "odedm")
     ]
     unloaded = to_latex(table_of(*folders))
-    shared_settings._option_defaults.cache_clear()
+    shared_settings._defaults.cache_clear()
     # a class with a constant of that name and default
     register("methods", "mine", "odedm.methods.derpp:DERpp")
     try:

@@ -15,16 +15,12 @@ from report_runs import Fabricate, table_of, with_extra
 
 from odedm.core.errors import UsageError
 from odedm.report.load import load
-from odedm.report.model import Cell, TableModel, choices, model
-from odedm.report.published_number import Published
+from odedm.report.published_number import Comparison, Published
 from odedm.report.statistics import Estimate
+from odedm.report.summary import choices
 from odedm.report.tables import escape, to_csv, to_latex, to_markdown
-from odedm.report.verdicts import notes
+from odedm.report.verdicts import warnings
 from odedm.results.folder import FILE
-
-
-def modelled(*folders: Path) -> TableModel:
-    return model(table_of(*folders))
 
 
 def cifar(fabricate: Fabricate, memory: str, method: str = "derpp", seeds: int = 2, **given: Any) -> list[Path]:
@@ -45,25 +41,24 @@ PRINTED = Published(45.0, 3.0, "runs", "table1")
     ("ours", "verdict"), [(39.1, "reproduced"), (50.9, "reproduced"), (52, "better"), (38, "worse")]
 )
 def test_a_number_is_reproduced_where_chance_explains_the_gap(ours: float, verdict: str) -> None:
-    cell = Cell(Estimate(ours, 2.5, 5), paper=PRINTED)
+    cell = Comparison(Estimate(ours, 2.5, 5), PRINTED)
     assert cell.allowed == pytest.approx(2 * math.sqrt(2.5**2 + 3.0**2 / 3))
     assert cell.gap == pytest.approx(ours - 45)
     assert cell.verdict == verdict
 
 
 def test_what_cannot_be_compared_has_no_other_verdict() -> None:
-    over_tasks = Cell(Estimate(40.0, 3.0, 5), paper=Published(41.0, 20.0, "tasks", "table1"))
+    over_tasks = Comparison(Estimate(40.0, 3.0, 5), Published(41.0, 20.0, "tasks", "table1"))
     assert (over_tasks.gap, over_tasks.allowed, over_tasks.verdict) == (-1.0, None, "not comparable")
-    borrowed = Cell(Estimate(40.0, 3.0, 5), paper=Published(41.0, 1.0, "runs", "other_baselines", borrowed=True))
+    borrowed = Comparison(Estimate(40.0, 3.0, 5), Published(41.0, 1.0, "runs", "other_baselines", borrowed=True))
     assert borrowed.verdict == "not comparable"
-    other = Cell(Estimate(45.0, 3.0, 5), paper=PRINTED, same_protocol=False)
+    other = Comparison(Estimate(45.0, 3.0, 5), PRINTED, same_protocol=False)
     assert (other.allowed, other.verdict) == (None, "not comparable")
 
 
 def test_without_errors_nothing_is_said() -> None:
-    assert Cell(Estimate(40.0, 3.0, 5)).verdict is None
-    assert Cell(Estimate(45.0, None, 1), paper=PRINTED).verdict is None
-    assert Cell(Estimate(45.0, 1.0, 5), paper=Published(41.0, None, "runs", "distance_ablation")).verdict is None
+    assert Comparison(Estimate(45.0, None, 1), PRINTED).verdict is None
+    assert Comparison(Estimate(45.0, 1.0, 5), Published(41.0, None, "runs", "distance_ablation")).verdict is None
 
 
 PAPERS = {"net": "resnet18", "net_options": {"width": 64}, "batch": 32, "replay_batch": 32}
@@ -88,38 +83,37 @@ def test_only_runs_that_are_what_the_paper_ran_have_a_verdict(
         )
         for seed in range(2)
     ]
-    (line,) = modelled(*folders).lines
-    assert line.cells["acc_last"].paper is not None
-    assert (line.cells["acc_last"].verdict == "not comparable") is not same
+    (line,) = table_of(*folders).lines
+    assert line.paper.get("acc_last") is not None
+    assert (line.paper["acc_last"].verdict == "not comparable") is not same
 
 
 def test_each_line_stands_beside_its_cell_of_the_paper(fabricate: Fabricate) -> None:
-    table = modelled(*cifar(fabricate, "reservoir"), *with_rho(fabricate, 0.25, 6, [3, 4]))
+    table = table_of(*cifar(fabricate, "reservoir"), *with_rho(fabricate, 0.25, 6, [3, 4]))
     plain, odedm = table.lines
-    assert (plain.cells["acc_last"].paper.mean, plain.cells["task_il_last"].paper.mean) == (29.67, 82.6)
-    assert odedm.cells["acc_last"].paper.table == "full_cifar10"
-    assert odedm.cells["acc_last"].gap == pytest.approx(41.0 - odedm.cells["acc_last"].paper.mean)
-    assert plain.cells["forgetting"].paper is None
+    assert (plain.paper["acc_last"].paper.mean, plain.paper["task_il_last"].paper.mean) == (29.67, 82.6)
+    assert odedm.paper["acc_last"].paper.table == "full_cifar10"
+    assert odedm.paper["acc_last"].gap == pytest.approx(41.0 - odedm.paper["acc_last"].paper.mean)
+    assert plain.paper.get("forgetting") is None
 
 
 @pytest.mark.parametrize(
     "knobs", [{"mixup": True}, {"dac": None}, {"k": 0, "rho": 0.0}, {"distance": "l1"}, {"k": 7, "rho": 0.28}]
 )
 def test_variants_without_a_number_in_the_paper_have_none(fabricate: Fabricate, knobs: dict[str, Any]) -> None:
-    (line,) = modelled(*cifar(fabricate, "odedm", knobs={"k": 6, "rho": 0.25, "dac": [3, 4]} | knobs)).lines
-    assert not any(cell.paper for cell in line.cells.values())
+    (line,) = table_of(*cifar(fabricate, "odedm", knobs={"k": 6, "rho": 0.25, "dac": [3, 4]} | knobs)).lines
+    assert not line.paper
 
 
 @pytest.mark.parametrize("distance", ["random", "herding", "my own"])
 def test_rows_that_no_distance_of_the_paper_chose_are_reported(fabricate: Fabricate, distance: str) -> None:
-    lines = modelled(*cifar(fabricate, "odedm", knobs={"distance": distance, "dac": None})).lines
-    cells = [line.cells["acc_last"] for line in lines]
-    assert [cell.verdict for cell in cells if cell.paper] in ([], ["not comparable"])
+    lines = table_of(*cifar(fabricate, "odedm", knobs={"distance": distance, "dac": None})).lines
+    assert [line.paper["acc_last"].verdict for line in lines if line.paper] in ([], ["not comparable"])
 
 
 def test_other_data_and_noise_have_no_number(fabricate: Fabricate) -> None:
-    assert not modelled(*cifar(fabricate, "reservoir", over={"data": "mnist"}, root="a")).printed
-    assert not modelled(*cifar(fabricate, "reservoir", over={"noise": 0.2}, root="b")).printed
+    assert not table_of(*cifar(fabricate, "reservoir", over={"data": "mnist"}, root="a")).printed
+    assert not table_of(*cifar(fabricate, "reservoir", over={"noise": 0.2}, root="b")).printed
 
 
 def three_shares(fabricate: Fabricate, scores: tuple[float, ...] = ()) -> list[Path]:
@@ -132,36 +126,36 @@ def three_shares(fabricate: Fabricate, scores: tuple[float, ...] = ()) -> list[P
 
 
 def test_best_of_three_is_marked_as_chosen_on_the_test_set(fabricate: Fabricate) -> None:
-    table = modelled(*three_shares(fabricate))
+    table = table_of(*three_shares(fabricate))
     assert [line.kind for line in table.lines] == ["runs"] * 4 + ["test"]
     best = table.lines[-1]
     assert best.label == "DER++ · ODEDM · best of 3 ρ (ρ=0.5), chosen on the test set"
-    assert best.cells["acc_last"].value.mean == pytest.approx(49.0)
-    assert best.cells["acc_last"].paper.mean == 42.71  # the paper's best of three
-    assert best.cells["acc_last"].corrected is None
-    assert "A best ρ chosen on the test set is too good by construction" in notes(table.table)[-1]
+    assert best.values["acc_last"].mean == pytest.approx(49.0)
+    assert best.paper["acc_last"].paper.mean == 42.71  # the paper's best of three
+    assert best.corrected == {}
+    assert "A best ρ chosen on the test set is too good by construction" in warnings(table)[-1]
 
 
 def test_the_correction_does_not_count_a_choice_twice(fabricate: Fabricate) -> None:
-    table = modelled(*three_shares(fabricate))
-    assert table.table.tested == 3
-    assert table.lines[2].cells["acc_last"].corrected == pytest.approx(3 * 2 / 64)
+    table = table_of(*three_shares(fabricate))
+    assert table.tested == 3
+    assert table.lines[2].corrected["acc_last"] == pytest.approx(3 * 2 / 64)
 
 
 def test_an_honest_choice_stands_beside_the_best(fabricate: Fabricate) -> None:
-    table = modelled(*three_shares(fabricate, (60.0, 70.0, 71.0)))
+    table = table_of(*three_shares(fabricate, (60.0, 70.0, 71.0)))
     assert sorted(line.kind for line in table.lines if line.kind != "runs") == ["test", "validation", "validation"]
     own, honest = (line for line in table.lines if line.kind == "validation")
     assert honest.label == "DER++ · ODEDM · ρ=0.75, chosen on validation rows"
-    assert honest.cells["acc_last"].value.mean == pytest.approx(47.0), "tested on the test rows"
-    assert own.cells["acc_last"].value.mean == pytest.approx(72.0), "of the validated runs themselves"
+    assert honest.values["acc_last"].mean == pytest.approx(47.0), "tested on the test rows"
+    assert own.values["acc_last"].mean == pytest.approx(72.0), "of the validated runs themselves"
 
 
 def test_a_share_that_was_not_validated_makes_no_choice(fabricate: Fabricate) -> None:
     folders = three_shares(fabricate, (60.0, 70.0))
     found = choices(table_of(*folders))
-    assert [choice.how for choice in found] == ["validation", "test"]
-    assert found[0].row.group.settings["validation"] == 0.2, "among the validated ones alone"
+    assert [choice.kind for choice in found] == ["validation", "test"]
+    assert found[0].group.settings["validation"] == 0.2, "among the validated ones alone"
 
 
 def test_runs_of_a_tuned_study_say_so_in_their_label(fabricate: Fabricate) -> None:
@@ -218,8 +212,8 @@ def test_latex_is_balanced_and_escaped(fabricate: Fabricate) -> None:
         bare = re.sub(r"\\[\\{}$]", "", row)
         assert bare.count("$") % 2 == 0
         assert bare.count("{") == bare.count("}")
-    assert r"$29.7 \pm 4.2$" in text
-    assert r"$\mathbf{+9.0}$ $[9.0, 9.0]$" in text
+    assert r"29.7 $\pm$ 4.2" in text
+    assert r"\textbf{+9.0} [9.0, 9.0]" in text
     assert r"\emph{DER++ $\cdot$ ODEDM" in text
 
 

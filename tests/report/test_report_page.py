@@ -20,10 +20,9 @@ from odedm.core.errors import UsageError
 from odedm.report import page
 from odedm.report.figures import style
 from odedm.report.figures.all_figures import report_figures
-from odedm.report.figures.curves import BASELINE_STROKE, BOUND_STROKES, families, forgetting_curves, named_strokes
-from odedm.report.figures.matrices import accuracy_matrices
-from odedm.report.figures.memory_contents import final_class_counts, memory_by_class
-from odedm.report.figures.stored_images import long_term_pictures
+from odedm.report.figures.comparisons import accuracy_matrices
+from odedm.report.figures.curves import BASELINE, BOUNDS, families, forgetting_curves, named_strokes
+from odedm.report.figures.memory import final_class_counts, long_term_pictures, memory_by_class
 from odedm.report.load import gather
 from odedm.report.tables import to_csv, to_markdown
 from odedm.results.folder import MEMORY_FILE
@@ -84,7 +83,7 @@ def full(fabricate: Fabricate) -> list[Path]:
 
 def test_page_says_what_was_found_and_shows_every_figure(fabricate: Fabricate, tmp_path: Path) -> None:
     text = written(tmp_path, *full(fabricate))
-    assert "2 comparisons with the same runs without ODEDM: 2 open (fewer than 5 seeds); +10.0 points of ACC" in text
+    assert "2 comparisons with the same runs without ODEDM: 2 open; +10.0 points of ACC" in text
     assert text.count("Fewer than 5 seeds: intervals are Student") == 1
     for name in ("differences", "forgetting", "matrices", "classes", "pictures", "seconds"):
         assert f'id="f-{name}"' in text
@@ -136,7 +135,7 @@ def test_the_paper_stands_beside_where_it_has_numbers(fabricate: Fabricate, tmp_
     folder = fabricate("derpp", "reservoir", capacity=200, acc=28.0, over={"data": "cifar10"}, root="paper")
     text = written(tmp_path, folder)
     row = text[text.index("Beside the paper") :]
-    assert re.search(r'29\.7<span class="error">± 4\.2</span></td><td data-value="-1\.67[0-9]*">−1\.7</td>', row)
+    assert re.search(r'29\.7 ± 4\.2</td><td data-value="-1\.67[0-9]*">−1\.7</td>', row)
     assert ">not comparable</td>" in row  # the network is another
 
 
@@ -201,14 +200,12 @@ def test_many_groups_are_all_in_the_table_but_not_all_drawn(
     fabricate: Fabricate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folders = [fabricate(name, "reservoir", saved=None) for name in ("er", "der", "derpp")]
-    assert "groups are drawn" not in written(tmp_path, *folders)
+    assert "Figures of single groups" not in written(tmp_path, *folders)
     monkeypatch.setattr(page, "DRAWN", 2)
     text = written(tmp_path, *folders)
-    assert "the first 2 of 3 groups are drawn" in text
+    assert "those of the first 2 of 3 groups" in text
     assert text.count('alt="Accuracy matrix of') == 2
-    assert (
-        text.count('<th scope="row" data-value="DER++ · reservoir"') == 4
-    )  # summary, further numbers, single runs, provenance
+    assert text.count('<th scope="row" data-value="DER++ · reservoir"') == 3  # summary, further numbers, single runs
 
 
 def test_long_streams_become_pictures_not_paths(fabricate: Fabricate) -> None:
@@ -220,31 +217,26 @@ def test_long_streams_become_pictures_not_paths(fabricate: Fabricate) -> None:
 
 
 def test_vectors_have_no_pictures(fabricate: Fabricate, tmp_path: Path) -> None:
-    assert "vectors, not images" in written(tmp_path, fabricate(saved="vector"))
+    assert 'id="f-pictures"' not in written(tmp_path, fabricate(saved="vector"))
 
 
-def test_missing_memory_is_said(fabricate: Fabricate, tmp_path: Path) -> None:
-    assert "was not saved" in written(tmp_path, fabricate(saved=None))
-
-
-def test_broken_memory_is_said(fabricate: Fabricate, tmp_path: Path) -> None:
+def test_broken_memory_is_told(fabricate: Fabricate, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = fabricate()
     (folder / MEMORY_FILE).write_bytes(b"nonsense")
-    assert "cannot be read" in written(tmp_path, folder)
+    assert 'id="f-pictures"' not in written(tmp_path, folder)
+    assert "cannot be read" in caplog.text
 
 
 def test_the_first_seed_with_a_memory_gives_the_pictures(fabricate: Fabricate) -> None:
     folders = [fabricate(seed=0, saved=None), fabricate(seed=1, channels=3), fabricate(seed=2)]
     (panel,) = long_term_pictures(groups_of(*folders))
     assert panel.title == "DER++ · ODEDM, seed 1"
-    assert panel.svg.count("<image") == 5  # one mosaic per task
-    assert "2 of Trouser" in panel.alt
+    assert "2 of 1: Trouser" in panel.alt
 
 
 def test_different_numbers_of_tasks(fabricate: Fabricate, tmp_path: Path) -> None:
     text = written(tmp_path, fabricate(tasks=5), fabricate(tasks=2), fabricate(memory="reservoir", tasks=2))
     assert "ACC<sub>T</sub>" in text
-    assert "2 to 5 tasks" in text
 
 
 def test_classes_shuffled_by_seed_are_matched_by_name(fabricate: Fabricate, tmp_path: Path) -> None:
@@ -256,7 +248,7 @@ def test_classes_shuffled_by_seed_are_matched_by_name(fabricate: Fabricate, tmp_
     (group,) = groups_of(*folders)
     _, long = final_class_counts(group)
     assert long.tolist() == [0.5, 0.5, 0.5, 0.5]  # each class is pinned in one of the two seeds
-    assert "not put together by task" in written(tmp_path, *folders)
+    assert "classes in the order of their names" in written(tmp_path, *folders)
 
 
 def test_runs_without_a_class_counts(fabricate: Fabricate) -> None:
@@ -267,8 +259,7 @@ def test_runs_without_a_class_counts(fabricate: Fabricate) -> None:
     data["class_counts"] = []
     data["classes"] = []
     file.write_text(json.dumps(data))
-    text = page.render(table_of(file.parent))
-    assert "did not record" in text
+    assert 'id="f-classes"' not in page.render(table_of(file.parent))
 
 
 def test_many_groups_without_partners_share_one_panel_until_colours_run_out(fabricate: Fabricate) -> None:
@@ -286,9 +277,6 @@ def test_more_groups_than_anyone_looks_at_take_no_more_time_or_room(fabricate: F
     assert len(figures["forgetting"]) == 3
     (seconds,) = figures["seconds"]
     assert len({row[0] for row in csv.reader(io.StringIO(seconds.data))}) == 1 + 5
-    assert page.render(table).count("The first 5 of 12 are drawn; the table at the top has them all.") == 1
-    monkeypatch.setattr(style, "MOST_ROWS", 12)
-    assert "of 12 are drawn" not in page.render(table)
 
 
 def test_bounds_are_grey_lines_in_every_panel_of_their_problem(fabricate: Fabricate) -> None:
@@ -300,8 +288,8 @@ def test_bounds_are_grey_lines_in_every_panel_of_their_problem(fabricate: Fabric
     for own in drawn.values():
         names = [name for _, name, _ in own]
         assert [name.partition(" ·")[0] for name in names[2:]] == ["Finetune (bound)", "Joint (bound)"]
-        assert [stroke in BOUND_STROKES for _, _, stroke in own] == [False, False, True, True]
-        assert own[0][2] is BASELINE_STROKE
+        assert [stroke in BOUNDS for _, _, stroke in own] == [False, False, True, True]
+        assert own[0][2] is BASELINE
 
 
 def test_many_variants_of_one_family_are_split_and_keep_their_baseline(fabricate: Fabricate) -> None:
@@ -366,7 +354,7 @@ def test_latex_has_the_caption_and_the_label_that_were_given(fabricate: Fabricat
     said = odedm("report", *folders, "--latex", "--caption", "What 5 % did", "--label", "tab:mine")
     assert r"\caption{What 5 \% did. All runs: " in said
     assert r"$\lambda$=" in said
-    assert "interval (Student's $t$ below five seeds); bold" in said
+    assert "interval; bold" in said
     assert r"\label{tab:mine}" in said
     assert "--latex" in odedm("report", *folders, "--caption", "Mine", "--out", tmp_path / "none.html", code=2)
     assert not (tmp_path / "none.html").exists()

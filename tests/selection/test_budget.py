@@ -3,7 +3,9 @@
 import pytest
 
 from odedm.core.errors import UsageError
-from odedm.selection.budget import check_budget, prototypes_per_class
+from odedm.memory.build_context import StreamShape
+from odedm.memory.settings import ODEDM
+from odedm.selection.budget import prototypes_per_class
 
 CIFAR10 = {"tasks": 5, "classes": 2}
 CIFAR100 = {"tasks": 10, "classes": 10}
@@ -89,26 +91,30 @@ def test_counts_below_one(wrong):
         prototypes_per_class(0.5, 200, **(CIFAR10 | wrong))
 
 
+def resolved(capacity, tasks=5, classes=2, **settings):
+    return ODEDM(capacity, **settings).resolve(StreamShape(tasks, classes), "reservoir").k
+
+
 def test_budget_fits_exactly():
-    check_budget(25, 200, **CIFAR10)
-    check_budget(0, 0, **CIFAR10)
-    check_budget(99, 10, tasks=1, classes=2)
+    assert resolved(200, k=25) == 25
+    assert resolved(0, k=0) == 0
+    assert resolved(10, k=99, tasks=1) == 99
     with pytest.raises(UsageError, match=r"208 .*largest k that fits is 25"):
-        check_budget(26, 200, **CIFAR10)
+        resolved(200, k=26)
 
 
 def test_what_does_not_fit_says_which_capacity_would():
     with pytest.raises(
-        UsageError, match=r"^1 prototype per class needs 8 .* 1 row per prototype.*or raise the capacity to 8\.$"
+        UsageError, match=r"^1 prototype of each of 8 classes needs 8 .* has 5 .*or raise the capacity to 8\.$"
     ):
-        check_budget(1, 5, **CIFAR10)
-    check_budget(1, 8, **CIFAR10)
+        resolved(5, k=1)
+    assert resolved(8, k=1) == 1
     with pytest.raises(UsageError, match=r"Raise the capacity to 18, or give rho=0, which pins none\.$"):
-        check_budget(1, 12, reserved=10, by_rho=True, **CIFAR10)
-    check_budget(1, 18, reserved=10, by_rho=True, **CIFAR10)
+        resolved(12, rho=0.5, candidates=5)
+    assert resolved(18, rho=0.5, candidates=5) == 1
 
 
 def test_budget_counts_reserved_rows_and_rows_per_prototype():
-    check_budget(10, 200, rows_per_prototype=2, reserved=40, **CIFAR10)
-    with pytest.raises(UsageError, match=r"40 are reserved.*largest k that fits is 10"):
-        check_budget(11, 200, rows_per_prototype=2, reserved=40, **CIFAR10)
+    assert resolved(200, k=10, rows_per_prototype=2, candidates=20) == 10
+    with pytest.raises(UsageError, match=r"has 156 for them.*largest k that fits is 9"):
+        resolved(200, k=10, rows_per_prototype=2, candidates=22)

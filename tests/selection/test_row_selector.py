@@ -113,7 +113,7 @@ def test_select_takes_them_and_refuses_divide_and_conquer(choice):
 
 @pytest.mark.parametrize("name", WITHOUT_CLUSTERS)
 def test_what_needs_clusters_is_refused(name):
-    with pytest.raises(UsageError, match="means of clusters"):
+    with pytest.raises(UsageError, match="mixup does nothing beside"):
         ODEDM.from_flat(capacity=60, k=2, distance=name, mixup=True)
     with pytest.raises(UsageError, match="means of clusters"):
         PrototypeSelector(2, ROW_SELECTORS[name], mixup=True)
@@ -121,7 +121,7 @@ def test_what_needs_clusters_is_refused(name):
         ODEDM(60, k=2, selection=Prototypes(dac=DAC(distance=name)))
     with pytest.raises(UsageError, match="makes none; it must be one of sinkhorn"):
         ODEDM(60, k=2, selection=Prototypes(name))
-    with pytest.raises(UsageError, match="goes before clusters"):
+    with pytest.raises(UsageError, match="epsilon does nothing beside"):
         ODEDM.from_flat(capacity=60, k=2, distance=name, epsilon=0.1)
     with pytest.raises(UsageError, match="compares clusters"):
         check_distance(name)

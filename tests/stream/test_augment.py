@@ -45,17 +45,17 @@ def test_offsets_and_mirror_images_are_uniform():
 
 
 def test_padding_is_black_before_normalising():
-    transform = constants(torch.tensor([0.5]), torch.tensor([0.25]), 255.0, pad=2)
     image = torch.full((64, 1, 4, 4), 255, dtype=torch.uint8)
+    transform = constants(image, torch.tensor([0.5]), torch.tensor([0.25]), pad=2)
     view = transform.augment(image, torch.Generator().manual_seed(0))
     assert set(view.unique().tolist()) == {-2.0, 2.0}, "white is (1 - .5)/.25, padded black (0 - .5)/.25"
-    assert transform.normalise(image).unique().tolist() == [2.0]
+    assert transform.normalize(image).unique().tolist() == [2.0]
 
 
 def test_uint8_is_lossless():
-    transform = constants(torch.tensor([0.0]), torch.tensor([1.0]), 255.0)
     grey = torch.arange(256, dtype=torch.uint8).view(256, 1, 1, 1)
-    assert (transform.normalise(grey).flatten() * 255).round().to(torch.uint8).equal(grey.flatten())
+    transform = constants(grey, torch.tensor([0.0]), torch.tensor([1.0]))
+    assert (transform.normalize(grey).flatten() * 255).round().to(torch.uint8).equal(grey.flatten())
 
 
 def test_no_augmentation_draws_nothing():

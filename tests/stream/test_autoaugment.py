@@ -154,10 +154,10 @@ def test_images_of_a_pixel_or_two(shape):
 
 
 def test_a_strong_view_is_crop_and_mirror_then_the_policy_then_the_norm():
-    transform = constants(torch.tensor([0.5, 0.4, 0.3]), torch.tensor([0.2, 0.3, 0.4]), 255.0, pad=4, flip=True)
     image = pictures()
+    transform = constants(image, torch.tensor([0.5, 0.4, 0.3]), torch.tensor([0.2, 0.3, 0.4]), pad=4, flip=True)
     rng = torch.Generator().manual_seed(5)
-    expected = transform.normalise(autoaugment(crop_and_flip(image, 4, True, rng), rng))
+    expected = transform.normalize(autoaugment(crop_and_flip(image, 4, True, rng), rng))
     assert transform.strong_augment(image, torch.Generator().manual_seed(5)).equal(expected)
     assert image.equal(pictures()), "the stored image is as it was"
 

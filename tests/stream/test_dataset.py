@@ -16,7 +16,7 @@ def test_fashion_mini_is_what_it_says():
     assert torch.bincount(data.label).tolist() == [300] * 10
     assert torch.bincount(data.test_label).tolist() == [100] * 10
     assert data.class_names[9] == "Ankle boot"
-    x = data.transform.normalise(data.image)
+    x = data.transform.normalize(data.image)
     assert abs(float(x.mean())) < 1e-4
     assert float(x.std()) == pytest.approx(1, abs=1e-3)
     both = torch.cat([data.image, data.test_image]).flatten(1)
@@ -65,14 +65,14 @@ def test_normalisation_uses_the_training_part_alone():
     x, y = np.random.default_rng(0).normal(5, 2, (60, 3)), np.arange(60) % 3
     far = np.full((9, 3), 1e6)
     data = from_arrays(x, y, tasks=3, test=(far, np.arange(9) % 3))
-    assert data.transform.normalise(data.image).mean(0).abs().max() < 1e-5
+    assert data.transform.normalize(data.image).mean(0).abs().max() < 1e-5
 
 
 def test_constant_columns_do_not_become_nan():
     x = np.random.default_rng(0).normal(size=(20, 3))
     x[:, 1] = 7
     data = from_arrays(x, np.arange(20) % 2, tasks=2)
-    assert data.transform.normalise(data.image).isfinite().all()
+    assert data.transform.normalize(data.image).isfinite().all()
 
 
 def nan_in_row_3():
@@ -100,7 +100,10 @@ BAD = {
         "row 0 of y is None",
     ),
     "single row of a class": (lambda: from_arrays(np.zeros((3, 2)), [0, 0, 1], tasks=2), "Class '1' has a single row"),
-    "test share": (lambda: from_arrays(np.zeros((10, 2)), Y, tasks=2, test_share=1.5), "between 0 and 1; 1.5"),
+    "test share": (
+        lambda: from_arrays(np.zeros((10, 2)), Y, tasks=2, test_share=1.5),
+        "and neither; 1.5",
+    ),
     "strange test label": (
         lambda: from_arrays(np.zeros((10, 2)), Y, tasks=2, test=(np.zeros((2, 2)), [0, 7])),
         "labels that training lacks: \\[7\\]",
@@ -124,10 +127,6 @@ BAD = {
     "tasks": (lambda: from_arrays(np.zeros((10, 2)), Y, tasks=3), "do not split into 3"),
     "fraction of a task": (lambda: from_arrays(np.zeros((10, 2)), Y, tasks=1.5), "whole number"),
     "pad": (lambda: from_arrays(np.zeros((10, 4, 4)), Y, tasks=2, pad=-1), "0 or more, up to 1000"),
-    "differences lost in float32": (
-        lambda: from_arrays(1e9 + np.arange(20.0).reshape(10, 2), Y, tasks=2),
-        "subtract the column's mean",
-    ),
     "class names": (lambda: from_arrays(np.zeros((10, 2)), Y, tasks=2, class_names=["a"]), "1 class names .* 2"),
     "flip of vectors": (lambda: from_arrays(np.zeros((10, 2)), Y, tasks=2, flip=True), "for images"),
 }
@@ -155,7 +154,7 @@ def test_labels_in_half_precision_are_read_without_a_warning():
 def test_features_of_any_scale_are_standardised(scale):
     x = scale * np.random.default_rng(0).normal(size=(200, 3))
     data = from_arrays(x, np.arange(200) % 2, tasks=2)
-    assert data.transform.normalise(data.image).std(0).sub(1).abs().max() < 1e-2
+    assert data.transform.normalize(data.image).std(0).sub(1).abs().max() < 1e-2
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import torch
 from sampling import KEEPING, QUICK, pairs
 
 from odedm import ODEDM, Experiment, MemoryPart, Native, Run, UsageError, blobs, from_arrays, split
-from odedm.core.registry import IMBALANCES
+from odedm.core.choices import IMBALANCES
 from odedm.stream.class_schedule import schedule
 from odedm.stream.scenarios import add_label_noise, blur_boundaries, check_shares, imbalance_mask, random_share
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from odedm import UsageError, blobs, shapes, split
 from odedm.stream.class_schedule import classes_return, is_regular, schedule
-from odedm.stream.domains import in_domain
+from odedm.stream.scenarios import in_domain
 
 DATA = blobs(per_class=15, classes=6, tasks=3)
 

@@ -14,7 +14,6 @@ from odedm.core.errors import UsageError
 from odedm.paper.studies import READY, ready
 from odedm.studies.grid import Grid, matches_filters
 from odedm.studies.spec import Study, ValidationSplit, parse, read
-from odedm.studies.tuning import TuningStudy
 from odedm.training.observation import Observation
 from odedm.training.preparation import prepare
 
@@ -61,6 +60,12 @@ def test_dac_by_the_paper_none_or_a_pair() -> None:
         Grid({"capacity": (200,), "k": (2,), "dac": ("paper",)}).experiments()
 
 
+def test_clusters_of_no_distance_of_a_grid_are_refused_and_of_some_left_out() -> None:
+    with pytest.raises(UsageError, match="dac does nothing beside distance='random'"):
+        parse('distance = ["random", "herding"]\ndac = "3,4"').experiments()
+    assert parse('distance = ["random", "l2"]\ndac = "3,4"').experiments()
+
+
 def test_a_grid_overrides_what_stands_above_it() -> None:
     study = parse('method = "er"\ncapacity = 20\nrho = 0.5\n[[grid]]\nmethod = "der"\n[[grid]]\nmemory = "plain"')
     assert [(plan.method, plan.memory.name) for plan in study.experiments()[:2]] == [
@@ -80,7 +85,7 @@ def test_a_grid_overrides_what_stands_above_it() -> None:
         ("capacity = [20, 20]", "'capacity' has 20 twice"),
         ("capacity = 'many'", "'capacity' must be a whole number"),
         ("capacity = true", "'capacity' must be a whole number"),
-        ("capacity = -5", "'capacity' must be a whole number, 0 or more"),
+        ("capacity = -5", "'capacity' must be a whole number of rows, 0 or more"),
         ("rho = 1.5", "from 0 to 1"),
         ("rho = 'x'", "'rho' must be a number"),
         ("dac = [3, 4, 5]", "'dac' must be a pair"),
@@ -221,18 +226,6 @@ def test_only_takes_seeds_and_says_which_values_there_are():
         assert len(replace(study, only=(f"weight_average={none}",)).experiments()) == 4
     with pytest.raises(UsageError, match="There are: weight_average=none"):
         replace(study, only=("weight_average=0.9",)).experiments()
-
-
-def test_only_sees_what_a_reading_that_is_left_to_the_method_stands_for():
-    grid = Grid({"data": ("blobs",), "method": ("er", "der"), "memory": ("plain", "odedm"), "capacity": (20,)})
-    study = Study("mine", (grid,), seeds=(3,))
-    found = {"replay=union": ["er"], "gamma_rule=share": ["der"], "replay=auto": ["er", "der"]}
-    for only, methods in {**found, "gamma_rule=fixed": ["er"], "gamma=1": ["er", "der"]}.items():
-        assert [plan.method for plan in replace(study, only=(only,)).experiments()] == methods
-    (arms,) = TuningStudy.of(replace(study, only=("er", "replay=none,union"))).tries.values()
-    assert [len(grids) for grids in arms.values()] == [1, 1], "tuning sees it, too"
-    with pytest.raises(UsageError, match="There are: replay=none,union,auxiliary"):
-        replace(study, only=("replay=both",)).experiments()
 
 
 @pytest.mark.parametrize("wish", ["weight_average=50", "weight_average=50.0", "rho=1", "gamma=2"])

@@ -16,19 +16,17 @@ from odedm.execute.job import RunOptions
 from odedm.execute.planning import plan_jobs, run_dir_under
 from odedm.execute.run_job import run_job
 from odedm.studies.grid import Grid
-from odedm.studies.run_store import FAILURES, JOURNAL, Code, RunStore, key_of_result, lines
+from odedm.studies.run_store import FAILURES, JOURNAL, RunStore, key_of_result, lines
 from odedm.studies.spec import Study
 from odedm.training.experiment import content_key
 from odedm.training.observation import Observation
-
-HERE = Code("0.1.0", "abc")
 
 
 def test_a_finished_run_has_the_key_that_was_planned_for_it(jobs) -> None:
     for job in jobs[:2]:
         run_job(job)
     store = RunStore(jobs[0].folder.parents[2])
-    status = store.status(jobs, reuse="version", code=Code.here())
+    status = store.status(jobs)
     assert list(status.done) == [job.key for job in jobs[:2]]
     assert [job.key for job in status.todo] == [job.key for job in jobs[2:]]
     assert status.total == 4
@@ -39,7 +37,7 @@ def test_a_run_that_was_finished_without_looking_counts(jobs) -> None:
     options = RunOptions(observation=Observation(evidence=True, anytime=3))
     looking = [replace(job, options=options) for job in jobs]
     store = RunStore(jobs[0].folder.parents[2])
-    status = store.status(looking, reuse="version", code=HERE)
+    status = store.status(looking)
     assert list(status.done) == [jobs[0].key]
     assert all(job.options.observation.evidence for job in status.todo)
     plans = [job.experiment for job in jobs]
@@ -64,43 +62,18 @@ def test_one_experiment_spelled_in_two_ways_is_run_once(tmp_path) -> None:
     assert len(plan_jobs([SMALL, spelled], run_dir_under(tmp_path)).jobs) == 1
 
 
-def test_runs_of_before_an_upgrade_count_are_told_of_and_stay(jobs) -> None:
+def test_runs_of_before_an_upgrade_count_are_told_of_and_stay(jobs, monkeypatch) -> None:
     folder = write_run(jobs[0])
-    status = RunStore(folder.parents[2]).status(jobs, reuse="plugins", code=Code("0.2.0", "abc"))
+    monkeypatch.setattr("odedm.studies.run_store.__version__", "9.9.9")
+    status = RunStore(folder.parents[2]).status(jobs)
     assert list(status.done) == [jobs[0].key]
     assert status.other_versions == {"0.1.0": 1}
     assert not any(job.options.overwrite for job in status.todo)
 
 
-@pytest.mark.parametrize(
-    ("reuse", "version", "commit", "done"),
-    [
-        ("version", "0.1.0", "other", 1),
-        ("version", "0.2.0", "abc", 0),
-        ("any", "0.2.0", "other", 1),
-        ("plugins", "0.2.0", "other", 1),
-        ("commit", "0.1.0", "abc", 1),
-        ("commit", "0.1.0", "other", 0),
-        ("commit", "0.1.0", None, 0),
-    ],
-)
-def test_the_code_counts_as_far_as_was_asked_for(jobs, reuse, version, commit, done) -> None:
-    folder = write_run(jobs[0])
-    status = RunStore(folder.parents[2]).status(jobs[:1], reuse=reuse, code=Code(version, commit))
-    assert len(status.done) == done
-    assert [(job.folder, job.options.overwrite) for job in status.todo] == [(folder, True)] * (1 - done)
-    assert (status.outdated, status.damaged) == (1 - done, 0)
-
-
-def test_changes_on_top_of_a_commit_never_count(jobs) -> None:
-    write_run(jobs[0])
-    store = RunStore(jobs[0].folder.parents[2])
-    assert store.status(jobs[:1], reuse="commit", code=Code("0.1.0", "abc+")).done == {}
-
-
 def test_a_run_on_other_data_is_replaced(jobs) -> None:
     write_run(replace(jobs[0], checksum="of other data"))
-    status = RunStore(jobs[0].folder.parents[2]).status(jobs[:1], reuse="any", code=HERE)
+    status = RunStore(jobs[0].folder.parents[2]).status(jobs[:1], reuse="any")
     assert [job.options.overwrite for job in status.todo] == [True]
     assert (status.outdated, status.damaged) == (0, 0)
 
@@ -110,14 +83,14 @@ def test_a_run_by_another_version_of_ones_own_code_is_made_by_other_code(jobs) -
     plain = json.loads((folder / "result.json").read_text())
     plain["provenance"]["plugins"] = {"method": {"title": "ER", "from": "mine:ER", "again": True, "code": "12ab"}}
     (folder / "result.json").write_text(json.dumps(plain))
-    status = RunStore(folder.parents[2]).status(jobs[:1], reuse="version", code=HERE)
+    status = RunStore(folder.parents[2]).status(jobs[:1])
     assert (len(status.todo), status.outdated, status.damaged) == (1, 1, 0)
 
 
 def test_a_result_that_cannot_be_read_is_no_result(jobs) -> None:
     folder = write_run(jobs[0])
     (folder / "result.json").write_text('{"schema": "odedm.result/1", "experiment"')
-    status = RunStore(folder.parents[2]).status(jobs, reuse="any", code=HERE)
+    status = RunStore(folder.parents[2]).status(jobs, reuse="any")
     assert not status.done
     assert status.todo[0].options.overwrite
     assert (status.outdated, status.damaged) == (0, 1)
@@ -130,7 +103,7 @@ def test_a_result_that_was_changed_after_it_was_written_is_made_again(jobs) -> N
     for folder in folders[1:]:  # nothing says of the last one that it was not so
         plain = json.loads((folder / "result.json").read_text())
         (folder / "result.json").write_text(json.dumps(plain | {"seconds": {"train": 5.0}}))
-    status = RunStore(folders[0].parents[2]).status(jobs, reuse="version", code=HERE)
+    status = RunStore(folders[0].parents[2]).status(jobs)
     assert list(status.done) == [jobs[0].key, jobs[2].key]
     assert [(job.key, job.options.overwrite) for job in status.todo] == [(jobs[1].key, True), (jobs[3].key, False)]
     assert (status.outdated, status.damaged) == (0, 1)
@@ -146,7 +119,7 @@ def test_where_a_study_stands_after_its_jobs_needs_no_second_look_at_the_results
     store = RunStore(jobs[0].folder.parents[2])
     store.folder.mkdir(parents=True)
     store.on_fail(jobs[1], "it was too much")
-    status = store.status(jobs, reuse="any", code=HERE)
+    status = store.status(jobs, reuse="any")
     results = {job.key: result_of(job.experiment, job.checksum) for job in jobs[:2]}
     after = status.after(results, {jobs[2].key: "it diverged"})
     assert (set(after.done), after.failed) == (set(results), {jobs[2].key: "it diverged"})
@@ -157,7 +130,7 @@ def test_failures_wait_until_they_are_asked_for(jobs) -> None:
     store = RunStore(jobs[0].folder.parents[2])
     store.folder.mkdir(parents=True)
     store.on_fail(jobs[1], "it was too much")
-    status = store.status(jobs, reuse="any", code=HERE)
+    status = store.status(jobs, reuse="any")
     assert status.failed == {jobs[1].key: "it was too much"}
     assert len(status.to_start(retry=False)) == 3
     assert len(status.to_start(retry=True)) == 4
@@ -170,7 +143,7 @@ def test_a_finished_run_is_no_failure_any_more(jobs) -> None:
     store.folder.mkdir(parents=True)
     store.on_fail(jobs[1], "it was too much")
     write_run(jobs[1])
-    assert store.status(jobs, reuse="any", code=HERE).failed == {}
+    assert store.status(jobs, reuse="any").failed == {}
 
 
 def test_a_line_cut_short_costs_itself_alone(jobs) -> None:
@@ -192,7 +165,7 @@ def test_an_edited_line_counts_for_nothing(jobs, value) -> None:
         lines_of_file = [*map(json.dumps, odd), "9" * 5000, '{"key": "mine", "error": "No."}']
         (store.folder / name).write_text("\n".join(lines_of_file))
     assert "mine" in store.failures()
-    assert store.status(jobs, reuse="version", code=HERE).failed == {}
+    assert store.status(jobs).failed == {}
 
 
 def test_a_study_that_was_killed_at_its_first_file_goes_on(tmp_path) -> None:

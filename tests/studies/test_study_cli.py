@@ -40,7 +40,7 @@ def toml(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_study_that_is_stopped_says_what_is_done_and_its_report_how_it_goes_on(tmp_path, monkeypatch) -> None:
+def test_a_study_that_is_stopped_says_what_is_done_and_its_report_what_is_not(tmp_path, monkeypatch) -> None:
     toml, out, page = tmp_path / "small.toml", tmp_path / "study", tmp_path / "page.html"
     toml.write_text("data = 'blobs'\nmethod = 'er'\nmemory = 'plain'\ncapacity = 30\nseeds = 2", encoding="utf-8")
     odedm("study", toml, "--seeds", 1, "--out", out)
@@ -49,18 +49,16 @@ def test_a_study_that_is_stopped_says_what_is_done_and_its_report_how_it_goes_on
     assert f"1 of 2 runs are done: `odedm report {out}` shows them." in said
     assert "Interrupted. Finished runs are kept" in said
     said = odedm("report", out, "--out", page)
-    going_on = f"odedm study {out / 'study.toml'} --out {out}"
-    assert f"The study in '{out}' is not finished: `{going_on}` goes on, also with runs that have not begun" in said
-    assert f"`{going_on}` goes on" in page.read_text()
-    odedm(*going_on.split()[1:])
-    assert "not finished" not in odedm("report", out, "--out", page)
+    assert "Not finished yet: 1 run, not in the table." in said
+    assert "(stopped; `odedm resume` goes on)" in said
+    odedm("study", toml, "--out", out)
+    assert "Not finished" not in odedm("report", out, "--out", page)
 
 
 def test_from_a_file_to_a_report_and_never_twice(toml: Path, tmp_path: Path) -> None:
     out = tmp_path / "study"
     said = odedm("study", toml, "--out", out, "--dry-run")
-    assert "Runs:          6" in said
-    assert "unknown until the first run" in said
+    assert "6 runs" in said
     assert "study'\n" in said, "nothing is announced of a study that says nothing about itself"
     assert not out.exists()
     events, logs = tmp_path / "events.jsonl", tmp_path / "logs"
@@ -82,11 +80,11 @@ def test_from_a_file_to_a_report_and_never_twice(toml: Path, tmp_path: Path) -> 
     assert "6 done" in said
     assert ((out / "table.csv").read_bytes(), (out / "journal.jsonl").read_bytes()) == (before, journal)
     said = odedm("study", toml, "--out", out, "--device", "cpu", "--seeds", 4, "--dry-run")
-    assert "Done:          6" in said
-    assert "To do:         6" in said
+    assert "6 done" in said
+    assert "6 to do" in said
     assert "about" in said
     said = odedm("study", toml, "--out", out, "--device", "cpu", "--only", "memory=odedm", "--dry-run")
-    assert "Runs:          4" in said
+    assert "4 runs" in said
     assert not logs.exists()
 
 
@@ -119,14 +117,14 @@ def test_a_folder_that_is_not_a_studys_is_left_as_it_is(toml: Path, tmp_path: Pa
 
 def test_a_budget_that_is_too_short_says_what_is_left(toml: Path, tmp_path: Path) -> None:
     said = odedm("study", toml, "--out", tmp_path / "study", "--device", "cpu", "--budget", "0.00001")
-    assert "6 left" in said
+    assert "6 runs left" in said
 
 
 def test_a_dry_run_needs_no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ODEDM_DATA", str(tmp_path / "none"))
     monkeypatch.chdir(tmp_path)
     said = odedm("study", "table1", "--data", "cifar10", "--dry-run")
-    assert "Runs:          920" in said
+    assert "920 runs" in said
     assert "'cifar10' is not here" in said
     assert "odedm data get cifar10" in odedm("study", "table1", "--data", "cifar10", code=2)
     assert list(tmp_path.iterdir()) == []
@@ -138,11 +136,11 @@ def test_a_dry_run_needs_no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         (["minii"], "did you mean 'mini'"),
         (["none.toml"], "Cannot read the study"),
         (["mini", "--budget", "soon"], "such as 90s"),
-        (["mini", "--reuse", "versions"], "did you mean 'version'"),
+        (["mini", "--reuse", "plugin"], "did you mean 'plugins'"),
         (["mini", "--backend", "rays"], "did you mean 'ray'"),
-        (["mini", "--address", "auto"], "for --backend ray"),
-        (["mini", "--gpus", "0.5"], "for --backend ray"),
-        (["mini", "--backend", "ray", "--device", "cuda", "--dry-run"], "needs --gpus"),
+        (["mini", "--set", "execution.address=auto"], "for --backend ray"),
+        (["mini", "--set", "execution.gpus=0.5"], "for --backend ray"),
+        (["mini", "--backend", "ray", "--device", "cuda", "--dry-run"], "needs --set execution.gpus"),
         (["mini", "--device", "gpu"], "Unknown device"),
         (["mini", "--only", "method"], "takes NAME=VALUE"),
         (["mini", "--only", "method=derpp,mir"], "has method=derpp,mir. There are: method="),
@@ -191,7 +189,7 @@ def test_a_narrowed_call_leaves_the_whole_study_in_the_folder(toml: Path, tmp_pa
     odedm("study", toml, "--out", out, "--device", "cpu", "--only", "memory=plain", "--seeds", 1)
     assert len(find_runs([out])) == 1
     assert len(read(out / "study.toml").experiments()) == 6
-    assert "Runs:          6" in odedm("study", out / "study.toml", "--out", out, "--dry-run")
+    assert "6 runs" in odedm("study", out / "study.toml", "--out", out, "--dry-run")
 
 
 def test_tuning_gives_both_arms_as_many_tries_and_a_study(tmp_path: Path) -> None:
@@ -210,7 +208,7 @@ def test_tuning_gives_both_arms_as_many_tries_and_a_study(tmp_path: Path) -> Non
     assert "0 runs to do" in said
     assert "The best learning rate without ODEDM, 0.1, is at the end of those tried" in said
     assert {run: (run / "result.json").read_bytes() for run in find_runs([out])} == before
-    assert "Runs:          10" in odedm("study", out / "tuned.toml", "--dry-run")
+    assert "10 runs" in odedm("study", out / "tuned.toml", "--dry-run")
     packed = tmp_path / "most.jsonl.gz"
     odedm("runs", "pack", *runs[:3], "--out", packed)  # one arm has tried twice, the other once
     cut = (*words[:-1], tmp_path / "cut", "--with-results", packed, "--budget", "0.001s")
@@ -226,57 +224,7 @@ def test_runs_at_tuned_constants_say_so_in_their_label(tmp_path: Path) -> None:
     odedm(*words, "--device", "cpu", "--out", tmp_path / "tune")
     tuned = tmp_path / "tune" / "tuned.toml"
     said = odedm("study", tuned, "--seeds", 1, "--device", "cpu", "--out", tmp_path / "runs")
-    assert "tuned on 20% of the training rows of the first 2 tasks" in " ".join(said.split())
-
-
-def test_tuning_says_which_combinations_were_not_drawn(tmp_path: Path) -> None:
-    words = ("tune", "--data", "blobs", "--method", "er", "--capacity", 20, "--dry-run", "--out", tmp_path / "out")
-    said = " ".join(odedm(*words, "--lr", "0.03,0.1", "--rho", "0.25,0.5").split())
-    assert "2 tries without ODEDM and 2 with it, 3 seeds each" in said
-    assert "With ODEDM 2 of 4 combinations drawn; not tried: " in said
-    assert sum(each in said for each in ("ρ=0.25, lr=0.03", "ρ=0.5, lr=0.1")) in (0, 2), "the other two, or these"
-    single = " ".join(odedm(*words, "--lr", "0.1", "--rho", "0.25,0.5").split())
-    assert "1 try without ODEDM and 1 with it" in single
-    assert "With ODEDM 1 of 2 combinations drawn; not tried: ρ=" in single
-    assert "drawn" not in odedm(*words, "--lr", "0.03,0.1")
-    many = odedm(*words, "--lr", "0.03,0.1", "--rho", ",".join(f"0.{each}" for each in range(21, 40)))
-    assert "With ODEDM 2 of 38 combinations drawn" in many
-    assert "; and 30 more." in many
-    both = ("--lr", "0.03,0.1", "--rho", "0.25,0.5", "--tries", 1)
-    plan = json.loads(odedm(*words, *both, "--json"))
-    assert {side: len(own) for side, own in plan["not_tried"]["er on blobs, λ=20"].items()} == {"without": 1, "with": 3}
-
-
-def test_of_many_base_methods_the_first_says_what_was_not_drawn(tmp_path: Path) -> None:
-    file = tmp_path / "both.toml"
-    file.write_text(MANY.replace("k = 1", "k = [1, 2]"), encoding="utf-8")
-    said = " ".join(odedm("tune", file, "--dry-run", "--out", tmp_path / "out").split())
-    assert (
-        "Of 2 base methods some are drawn. er on blobs, λ=20: With ODEDM 2 of 4 combinations drawn; not tried: k="
-        in said
-    )
-
-
-def test_a_choice_among_other_tries_takes_no_others_place(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    words = ("tune", "--data", "blobs", "--method", "er", "--capacity", 20, "--limit", 8, "--seeds", 1)
-    words = (*words, "--device", "cpu", "--workers", 1)
-    folder = Path("runs/tune-blobs-er-20-trials")
-    first = odedm(*words, "--lr", "0.0001")
-    assert "stays" not in first
-    kept = {name: (folder / name).read_text() for name in ("tuned.toml", "tuned.json")}
-    said = " ".join(odedm(*words, "--lr", "0.0001,0.1").split())
-    assert "2 runs to do of 4" in said, "what was tried before counts"
-    assert f"'{folder}/tuned.toml' is the choice among other tries, and stays" in said
-    assert {name: (folder / name).read_text() for name in kept} == kept
-    (other,) = folder.glob("tuned-*.toml")
-    assert f"odedm study {other}" in said
-    assert read(other).name.endswith(other.stem.removeprefix("tuned")), "so its runs have a folder of their own"
-    assert other.with_suffix(".json").is_file()
-    for again in ("0.0001", "0.0001,0.1"):
-        odedm(*words, "--lr", again)
-    assert len(list(folder.glob("tuned*.toml"))) == 2, "the same tries have the same files"
-    assert {name: (folder / name).read_text() for name in kept} == kept
+    assert said.count("tuned on 20% of the") == 2
 
 
 @pytest.mark.parametrize(("given", "limit"), [({"limit": 6}, 6), ({}, None)])
@@ -319,7 +267,7 @@ def test_many_base_methods_are_tuned_in_one_command_whose_choices_are_one_study(
     plain = json.loads((out / "tuned.json").read_text())
     assert [(row["method"], row["tries"]) for row in plain["tuned"]] == [("er", 2), ("der", 2)]
     assert plain["undecided"] == {}
-    assert "Runs:          4" in odedm("study", out / "tuned.toml", "--dry-run")
+    assert "4 runs" in odedm("study", out / "tuned.toml", "--dry-run")
     chosen = [row[arm][0]["experiment"]["options"]["lr"] for row in plain["tuned"] for arm in ("without", "with")]
     assert [
         grid.options[plan.method]["lr"] for grid in read(out / "tuned.toml").grids for plan in grid.experiments()
@@ -391,7 +339,7 @@ def test_what_some_run_of_a_study_has_is_fine(lines: str, tmp_path: Path, monkey
     monkeypatch.chdir(tmp_path)
     data = "" if "data" in lines else "data = 'blobs'\n"
     Path("mine.toml").write_text(f"{data}method = 'er'\nseeds = 1\n{lines}\n", encoding="utf-8")
-    assert "Runs: " in odedm("study", "mine.toml", "--dry-run")
+    assert " runs" in odedm("study", "mine.toml", "--dry-run")
 
 
 @pytest.mark.parametrize(

@@ -116,15 +116,15 @@ class Luck(OtherLabels):
         self.insert(rows, torch.rand(len(rows["label"]), dtype=torch.float64))
 
 
-class LargeKeys(OtherLabels):
-    """Offers keys beyond 1, which mark pinned rows."""
+class LargePriorities(OtherLabels):
+    """Offers priorities beyond 1, which mark pinned rows."""
 
     def add(self, rows, probe, *, rng):
         self.insert(rows, 5 * torch.rand(len(rows["label"]), generator=rng, dtype=torch.float64))
 
 
-class NegativeKeys(OtherLabels):
-    """Offers keys below 0."""
+class NegativePriorities(OtherLabels):
+    """Offers priorities below 0."""
 
     def add(self, rows, probe, *, rng):
         self.insert(rows, -torch.rand(len(rows["label"]), generator=rng, dtype=torch.float64))
@@ -152,20 +152,20 @@ class NoTable(OtherLabels):
         self.insert(rows["image"], torch.rand(len(rows["label"]), generator=rng, dtype=torch.float64))
 
 
-class FewKeys(OtherLabels):
-    """Has not a key for each row."""
+class FewPriorities(OtherLabels):
+    """Has not a priority for each row."""
 
     def add(self, rows, probe, *, rng):
         self.insert(rows, torch.rand(3, generator=rng, dtype=torch.float64))
 
 
 POLICIES = {
-    LargeKeys: r"Keys are numbers in \[0, 1\); the policy (Large|Negative)Keys offered some from 0\.",
-    NegativeKeys: r"Keys are numbers in \[0, 1\); the policy (Large|Negative)Keys offered some from -0\.",
+    LargePriorities: r"Priorities are numbers in \[0, 1\); the policy (Large|Negative)Priorities offered some from 0\.",
+    NegativePriorities: r"the policy (Large|Negative)Priorities offered some from -0\.",
     FewColumns: "lack the column 'task'; a row here has image, label",
     PastTheDoor: "lack the column 'prototype'.*offers them by `insert`",
     NoTable: "a dictionary of columns.*a Tensor was given",
-    FewKeys: "16 rows were offered with 3 keys",
+    FewPriorities: "16 rows were offered with 3 priorities",
     OtherLabels: "the label that it arrived with",
     Nothing: "keeps no row at all",
     Luck: "draw from the `rng` that `add`",

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 import torch
+from driver import EachStep
 from equal_states import first_difference
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -312,11 +313,11 @@ def check_replayed_as_eager(plan: Experiment, data: Dataset, **more: Any) -> Run
     """
     eager, replayed = Run(replace(plan, cuda_graph=False), data, **more), Run(plan, data, **more)
     after: list[dict[str, Any]] = []
-    one = eager.finish(lambda *_: after.append(states_of(eager)))
+    one = eager.finish(EachStep(lambda _: after.append(states_of(eager))))
     assert eager.stepper.captured == 0
     step = 0
 
-    def compare(*_: int) -> None:
+    def compare(_: Run) -> None:
         nonlocal step
         own = states_of(replayed)
         places = sorted(name for name in own.keys() | after[step].keys() if own.get(name) != after[step].get(name))
@@ -325,7 +326,7 @@ def check_replayed_as_eager(plan: Experiment, data: Dataset, **more: Any) -> Run
         assert not places, f"after step {step + 1} of {len(after)} a replayed run differs in {', '.join(places)}"
         step += 1
 
-    other = replayed.finish(compare)
+    other = replayed.finish(EachStep(compare))
     assert step == len(after)
     for name in ("class_il", "class_counts", "sample_gradients", "anytime"):
         assert getattr(one.result, name) == getattr(other.result, name), name

@@ -190,16 +190,14 @@ def test_saved_runs_are_sound_and_edited_ones_are_not(saved):
     path.write_text(whole)
 
 
-def test_reports_leave_out_what_is_not_defined_and_say_so(saved, tmp_path):
-    shared, single = "Task-IL accuracy is left out where tasks share classes", "left out where there is a single task"
+def test_reports_leave_out_what_is_not_defined(saved, tmp_path):
     table = summarise(load([saved]))
     save_page(table, tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
     out = Console(file=StringIO(), width=120)
     print_table(table, out)
-    for text in (page, out.file.getvalue()):
-        assert shared in " ".join(text.split())
-        assert single in " ".join(text.split())
+    assert "–" in out.file.getvalue()
+    assert "there is none where tasks share classes" in page
     assert "tasks of 2+4" in to_markdown(table)
     assert "| – |" in to_markdown(table)
     assert all("None" not in made(table) for made in (to_markdown, to_csv, to_latex))
@@ -207,8 +205,7 @@ def test_reports_leave_out_what_is_not_defined_and_say_so(saved, tmp_path):
         out = Console(file=StringIO(), width=200)
         print_run(Result.load(saved / f"{name}-odedm" / "result.json"), out)
         said = out.file.getvalue()
-        assert (shared in said) == (name in ("recurring", "rotated"))
-        assert (single in said) == (name == "single")
+        assert ("Forgetting" in said) == (name != "single")
         assert ("Task-IL accuracy, %" in said) == (name in ("unequal", "single"))
     frame = Results(saved).to_frame(by_task=True)
     assert frame["task_il"].isna().any()

@@ -140,7 +140,7 @@ def test_a_change_on_the_host_forgets_recordings_and_no_change_keeps_them(bench)
     stepper.begin_task(method)
     for _ in range(4):
         stepper(rows(4), 4)
-    stepper.settle(method)
+    stepper.update_baseline(method)
     stepper.begin_task(method)
     stepper(rows(4), 4)
     assert log.count("record 4") == 1

@@ -8,7 +8,7 @@ import torch
 from jobs import job_of
 
 from odedm import Experiment, Reservoir, Run, UsageError, blobs
-from odedm.checkpoint.checkpoint import checkpoint_folders, load, working_folder
+from odedm.checkpoint.checkpoint import checkpoint_paths, load, look_at, working_folder
 from odedm.checkpoint.schedule import Schedule
 from odedm.execute.run_job import run_job
 from odedm.methods.er import ER
@@ -58,11 +58,15 @@ def test_weights_that_are_no_numbers_are_never_stored(tmp_path, monkeypatch):
     job = job_of(PLAN, tmp_path / "run", schedule=Schedule.parse("1 steps"))
     with pytest.raises(UsageError, match=r"At step 7, in task 2 of 5, the weights '.+' are not finite") as error:
         run_job(job, data=DATA)
-    kept = checkpoint_folders(working_folder(job.folder))
+    kept = checkpoint_paths(working_folder(job.folder))
     assert f"The last good checkpoint is '{kept[0]}'" in str(error.value)
-    assert [path.name for path in kept] == ["step-00000006", "step-00000005"]
+    assert [path.stem for path in kept] == ["step-00000006", "step-00000005"]
     for folder in kept:
-        assert all(value.isfinite().all() for name, value in load(folder).state.tensors.items() if ".net." in name)
+        assert all(
+            value.isfinite().all()
+            for name, value in load(folder, look_at(folder)[1]).state.tensors.items()
+            if ".net." in name
+        )
 
 
 def test_weights_that_break_in_the_last_step_of_a_task_stop_it_there(monkeypatch):
@@ -122,4 +126,4 @@ def test_what_a_gpu_has_not_shown_yet_is_looked_at_before_a_checkpoint(monkeypat
         run.guard.note()
         run.guard.after_step(step, 2)
     with pytest.raises(UsageError, match="one of the steps 11 to 12, in task 3 of 5"):
-        run.guard.settle(13, 2)
+        run.guard.check_all(13, 2)

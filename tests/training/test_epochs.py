@@ -7,8 +7,8 @@ from equal_states import equal_states
 
 from odedm import ODEDM, Native, Reservoir, UsageError, blobs, train
 from odedm.methods.er import ER
-from odedm.training.batches import TaskBatches
 from odedm.training.experiment import Experiment, content_key
+from odedm.training.progress import TaskBatches
 
 BLOBS = blobs(per_class=16)
 
@@ -44,7 +44,7 @@ def test_rows_that_come_in_order_stay_in_order():
 
 def test_stored_rows_that_are_mixed_in_come_again_in_another_order():
     batches = TaskBatches({"label": torch.arange(9)}, new=6, size=4, order=torch.arange(9))
-    again = batches.again(torch.Generator().manual_seed(0), shuffle=False)
+    again = batches.next_epoch(torch.Generator().manual_seed(0), shuffle=False)
     assert sorted(sum((rows["label"].tolist() for rows, _ in again.from_batch(0)), [])) == list(range(9))
     assert sum(new for _, new in again.from_batch(0)) == 6
 

@@ -85,7 +85,7 @@ def test_the_weights_are_those_of_the_rates():
     parts = [part for task in stream.tasks for part in zip(*(task.rows[c].split(8) for c in ("image", "label")))]  # noqa: B905
     for done, (image, label) in enumerate(parts):
         net.zero_grad()
-        torch.nn.functional.cross_entropy(net(stream.transform.normalise(image)), label).backward()
+        torch.nn.functional.cross_entropy(net(stream.transform.normalize(image)), label).backward()
         torch.nn.utils.clip_grad_norm_(net.parameters(), 0.5)
         with torch.no_grad():
             for weight in net.parameters():
@@ -181,7 +181,7 @@ REFUSED = {
     "an option that is none": ({"optimizer": "adamw", "optimizer_options": {"beta": 1}}, "has no option 'beta'"),
     "an option of the method": ({"optimizer": "adamw", "optimizer_options": {"lr": 1}}, "has no option 'lr'"),
     "one of two numbers": ({"optimizer": "adamw", "optimizer_options": {"betas": 0.9}}, "betas must be 2 numbers"),
-    "text for a number": ({"optimizer": "adamw", "optimizer_options": {"eps": "x"}}, "eps must be a finite float"),
+    "text for a number": ({"optimizer": "adamw", "optimizer_options": {"eps": "x"}}, "eps must be a finite number"),
     "a value that it refuses": ({"optimizer": "adamw", "optimizer_options": {"betas": (2, 2)}}, "refuses what it was"),
     "nesterov alone": ({"optimizer_options": {"nesterov": True}}, "Nesterov momentum requires a momentum"),
     "no stream updates": ({"method": "gdumb", "schedule": "cosine"}, "GDumb takes no schedule of its learning rate"),
@@ -197,7 +197,8 @@ def test_what_cannot_be_is_refused_in_a_sentence(name):
 
 def test_a_command_and_a_study_give_them_as_any_setting(tmp_path):
     words = ["run", "--data", "blobs", "--method", "er", "--memory", "reservoir", "--capacity", "20", "--device", "cpu"]
-    words += ["--optimizer", "adamw", "--schedule", "cosine", "--clip-norm", "1", "--set", "optimizer.betas=0.5,0.9"]
+    words += ["--set", "training.optimizer=adamw", "--set", "training.schedule=cosine", "--set", "training.clip_norm=1"]
+    words += ["--set", "optimizer.betas=0.5,0.9"]
     words += ["--set", "training.warmup=3", "--set", "training.schedule_over=task", "--out", str(tmp_path)]
     command(*words)
     (path,) = tmp_path.rglob("result.json")

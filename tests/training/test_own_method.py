@@ -162,7 +162,7 @@ def test_an_error_in_a_plugin_names_the_file_and_the_line(tmp_path, monkeypatch,
 
 
 class Over(odedm.Memory):
-    """Keys that would be taken for those of prototypes."""
+    """Priorities that would be taken for those of prototypes."""
 
     shift = 5.0
 
@@ -178,8 +178,8 @@ class Nowhere(Over):
 
 
 @pytest.mark.parametrize("policy", [Over, Nowhere])
-def test_keys_out_of_bounds_are_refused_when_they_are_offered(policy):
+def test_priorities_out_of_bounds_are_refused_when_they_are_offered(policy):
     with pytest.raises(
-        UsageError, match=rf"Keys are numbers in \[0, 1\); the policy {policy.__name__} offered some from"
+        UsageError, match=rf"Priorities are numbers in \[0, 1\); the policy {policy.__name__} offered some from"
     ):
         odedm.train("blobs", method="er", memory=odedm.ODEDM(20, k=1, short_policy=policy), device="cpu")

@@ -10,9 +10,9 @@ from sampling import KEEPING, QUICK
 import odedm
 from odedm import ODEDM, DualMemory, Experiment, Learner, Native, NoMemory, Prototypes, Reservoir, UsageError, blobs
 from odedm.cli.generated_options import memory_from
-from odedm.core.registry import GAMMA_RULES, METHODS, REPLAYS
+from odedm.core.choices import GAMMA_RULES, REPLAYS
+from odedm.core.registry import METHODS
 from odedm.core.stored_names import stored_name
-from odedm.core.validators import Choice
 from odedm.learner.config import LearnerConfig
 from odedm.memory.live_state import capture
 from odedm.memory.settings import memory_from_dict, memory_to_dict
@@ -23,13 +23,40 @@ from odedm.studies.spec import parse
 from odedm.testing.contracts import same_weights
 from odedm.training.experiment import content_key
 from odedm.training.preparation import prepare
-from odedm.training.replay import MODES, MemoryReplay, reading_of, resolve_replay_mode
+from odedm.training.replay import MODES, MemoryReplay, mode_of, replay_options, resolve_replay_mode
 
 VECTORS = blobs(per_class=16)
 
 
 def own(method):
     return MODES.get(stored_name(METHODS[method].load()), ("auxiliary", "fixed"))
+
+
+class Plain(odedm.Method):
+    """A method of a user's."""
+
+
+class DarkOfTheirs(METHODS["der"].load()):
+    """One that is DER but for something."""
+
+
+class WithATerm(odedm.Method):
+    """One that says what its term on long-term rows is."""
+
+    def long_term_loss(self, rows, replay):
+        return 2 * super().long_term_loss(rows, replay)
+
+
+class ReplayOfTheirs(METHODS["er"].load()):
+    """One that is ER but for something."""
+
+
+def test_a_method_of_a_users_has_the_mode_of_er_or_of_the_method_that_it_extends():
+    assert mode_of(Plain) == mode_of(ReplayOfTheirs) == mode_of(METHODS["er"].load()) == ("union", "fixed")
+    assert mode_of(WithATerm) == ("auxiliary", "fixed")
+    assert mode_of(DarkOfTheirs) == mode_of(METHODS["der"].load()) == ("auxiliary", "share")
+    assert resolve_replay_mode(ODEDM(20, replay="auxiliary"), Plain).replay == "auxiliary"
+    assert resolve_replay_mode(ODEDM(20, gamma=0.5), Plain).replay == "auxiliary"
 
 
 def prepared(memory, method="er", data=VECTORS):
@@ -61,8 +88,7 @@ def test_the_page_says_of_every_method_which_it_is():
         rule = "share" if "share" in reading else "fixed"
         said |= {name.strip(): (re.match("`([a-z]+)`", reading)[1], rule) for name in names.split(", ")}
     titles = {METHODS[name].title or name: name for name in KEEPING}
-    assert set(titles) == set(said) - {"and whoever says nothing"}
-    assert said.pop("and whoever says nothing") == ("auxiliary", "fixed")
+    assert said.pop("a method from outside") == mode_of(Plain)
     assert said == {title: own(name) for title, name in titles.items()}
 
 
@@ -71,7 +97,7 @@ def test_the_page_says_of_every_method_which_it_is():
 def test_a_weight_that_is_given_asks_for_the_auxiliary_term(method, given):
     memory = prepared(ODEDM(20, k=1, **given), method).memory
     wanted = {"gamma": 1.0, "gamma_rule": "fixed", **given}
-    assert reading_of(memory) == {"reading": "auxiliary", **wanted}
+    assert replay_options(memory) == {"mode": "auxiliary", **wanted}
 
 
 @pytest.mark.parametrize("reading", REPLAYS)
@@ -80,24 +106,14 @@ def test_a_reading_that_is_named_stays(reading, gamma):
     given = None if reading == "union" else gamma
     for method in ("er", "der", "icarl"):
         memory = prepared(ODEDM(20, k=1, replay=reading, gamma=given), method).memory
-        assert reading_of(memory) == {"reading": reading, "gamma": given or 1.0, "gamma_rule": "fixed"}
+        assert replay_options(memory) == {"mode": reading, "gamma": given or 1.0, "gamma_rule": "fixed"}
 
 
 def test_memories_without_a_long_term_part_have_no_reading():
     for memory in (Reservoir(20), Native(20), NoMemory()):
         assert resolve_replay_mode(memory, ER) is memory
-    with pytest.raises(RuntimeError, match="no replay reading 'auto'"):
-        MemoryReplay(None, None, reading="auto", draw=1, gamma=1.0, rng=None)
-
-
-class Silent(ER):
-    """A method of anyone's, though it is like ER."""
-
-
-def test_a_method_of_anyones_has_the_papers_reading():
-    name = Choice("method", METHODS).validate("method", Silent)
-    memory = prepared(ODEDM(20, k=1), name).memory
-    assert (memory.replay, memory.gamma_rule) == ("auxiliary", "fixed")
+    with pytest.raises(RuntimeError, match="no replay mode 'auto'"):
+        MemoryReplay(None, None, mode="auto", draw=1, gamma=1.0, rng=None)
 
 
 def test_a_reading_without_the_term_has_one_description():
@@ -137,7 +153,7 @@ def test_a_weight_beside_a_reading_without_the_term_is_refused_but_in_files_of_b
 def test_a_resolved_memory_goes_back_to_the_methods_own_reading(method):
     there = prepared(ODEDM(20, k=1, gamma=0.5), "er").memory
     back = replace(there, replay="auto", gamma=None, gamma_rule=None)
-    assert reading_of(prepared(back, method).memory) == reading_of(prepared(ODEDM(20, k=1), method).memory)
+    assert replay_options(prepared(back, method).memory) == replay_options(prepared(ODEDM(20, k=1), method).memory)
 
 
 @pytest.mark.parametrize("given", [None, 3, ["union"], {"union": 1}, True])
@@ -192,14 +208,19 @@ def test_long_term_rows_are_in_the_draws_of_union(method):
 def test_a_learner_reads_by_its_method(method, memory):
     plan = LearnerConfig.of(Learner(method, memory=memory).get_params())
     reading, rule = own(method)
-    assert reading_of(plan.memory) == {"reading": reading, "gamma": 1.0, "gamma_rule": rule}
+    assert replay_options(plan.memory) == {"mode": reading, "gamma": 1.0, "gamma_rule": rule}
 
 
 def test_a_saved_learner_keeps_its_reading(tmp_path):
     learner = Learner("er", memory=ODEDM(20, k=1, replay="auxiliary"), net="mlp", batch=8, patience=8)
     learner.partial_fit(VECTORS.image, VECTORS.label)
     again = Learner.load(learner.save(tmp_path / "learner.safetensors"))
-    assert reading_of(again._fitted.engine.plan.memory) == {"reading": "auxiliary", "gamma": 1.0, "gamma_rule": "fixed"}
+    memory = again._fitted.engine.plan.memory
+    assert replay_options(memory) == {
+        "mode": "auxiliary",
+        "gamma": 1.0,
+        "gamma_rule": "fixed",
+    }
 
 
 def test_a_live_memory_has_no_reading_and_takes_a_state_with_one():
@@ -218,21 +239,21 @@ def test_stored_memories_mean_what_they_say():
     before = memory_to_dict(prepared(ODEDM(20, k=1, replay="auxiliary")).memory)
     assert (before["replay"], before["gamma"]) == ("auxiliary", 1.0)
     kept = memory_from_dict(before)
-    assert reading_of(resolve_replay_mode(kept, ER)) == {"reading": "auxiliary", "gamma": 1.0, "gamma_rule": "fixed"}
+    assert replay_options(resolve_replay_mode(kept, ER)) == {"mode": "auxiliary", "gamma": 1.0, "gamma_rule": "fixed"}
     with pytest.raises(UsageError, match="lacks 'replay'"):
         memory_from_dict({name: value for name, value in before.items() if name != "replay"})
 
 
 def test_the_papers_memory_by_union_has_no_weight_that_nobody_gave():
-    assert reading_of(ODEDM.paper(20, replay="both"))["gamma"] == 1.0
+    assert replay_options(ODEDM.paper(20, replay="both"))["gamma"] == 1.0
     assert ODEDM.paper(20, replay="union").gamma is None
 
 
 def test_the_papers_reading_and_the_recipes_stay_by_their_names():
     for memory in (ODEDM.paper(200), odedm.recipe("best", capacity=500, classes=100, colour=True).memory):
         for method in ("er", "icarl"):
-            assert reading_of(resolve_replay_mode(memory, METHODS[method].load())) == {
-                "reading": "auxiliary",
+            assert replay_options(resolve_replay_mode(memory, METHODS[method].load())) == {
+                "mode": "auxiliary",
                 "gamma": 1.0,
                 "gamma_rule": "fixed",
             }

@@ -8,7 +8,8 @@ from equal_states import equal_states
 from sampling import EVERYTHING, FIRST_METHODS, FIRST_POLICIES, KEEPING, QUICK, pairs
 
 from odedm import ODEDM, Native, NoMemory, Prototypes, Reservoir, blobs, shapes
-from odedm.core.registry import METHODS, POLICIES, REPLAYS
+from odedm.core.choices import REPLAYS
+from odedm.core.registry import METHODS, POLICIES
 
 VECTORS, IMAGES = blobs(per_class=16), shapes(per_class=12)
 
@@ -128,7 +129,7 @@ def test_a_finished_run_that_is_carried_over_ends_the_same():
 SPOILERS = {
     "momentum": lambda roots: roots["method"].optimizer.state.clear(),
     "a generator": lambda roots: roots["memory_rng"].manual_seed(5),
-    "keys": lambda roots: roots["memory"].store.key.mul_(0.5),
+    "keys": lambda roots: roots["memory"].store.priority.mul_(0.5),
     "replay's generators": lambda roots: roots["replay"].generators.clear(),
     "the place": lambda roots: setattr(roots["progress"], "batch", 0),
     "the count of rows": lambda roots: roots["memory"].num_seen.zero_(),

@@ -21,9 +21,8 @@ from odedm import (
     train,
 )
 from odedm.results.result import SCHEMA, Result
-from odedm.training.engine_config import resolve_precision
 from odedm.training.evaluation import evaluate
-from odedm.training.preparation import prepare
+from odedm.training.preparation import prepare, resolve_precision
 
 
 def outcome_of(seed=0, **options):
@@ -245,7 +244,7 @@ def test_a_share_of_one_is_legal_at_any_capacity():
 
 
 IMPOSSIBLE = {
-    "capacity": (lambda: Reservoir(-1), "capacity must be a whole number, 0 or more; -1"),
+    "capacity": (lambda: Reservoir(-1), "capacity must be a whole number of rows, 0 or more, .*; -1"),
     "rho above one": (lambda: ODEDM(10, rho=1.5), "from 0 to 1; 1.5"),
     "k below zero": (lambda: ODEDM(10, k=-1), "0 or more; -1"),
     "rho that rounds to nothing": (lambda: train("blobs", memory=ODEDM(10, rho=0.05)), "rho|ρ"),
@@ -258,7 +257,7 @@ IMPOSSIBLE = {
     "replay": (lambda: ODEDM(10, k=1, replay="auxilary"), "did you mean 'auxiliary'"),
     "screen without sinkhorn": (
         lambda: ODEDM.from_flat(capacity=10, k=1, distance="l2", screen=5),
-        "for the sinkhorn distance",
+        "screen does nothing beside distance='l2'; 5",
     ),
     "dac": (lambda: train("blobs", memory=ODEDM(20, k=1, selection=Prototypes(dac=DAC(1, 2)))), "2"),
     "factor": (lambda: train("blobs", memory=Reservoir(5), factor=3.0), "belongs to imbalance='long-tail'"),
@@ -268,7 +267,7 @@ IMPOSSIBLE = {
     "fraction for k": (lambda: ODEDM(10, k=1.5), "k must be a whole number"),
     "fraction for capacity": (lambda: Reservoir(8.0), "capacity must be a whole number"),
     "fraction of a candidate": (lambda: ODEDM(10, k=1, candidates=2.5), "'task' or a whole number"),
-    "no candidates": (lambda: ODEDM(10, k=1, candidates=None), "'task' or a whole number"),
+    "no candidates": (lambda: ODEDM(10, k=1, candidates=0), "'task' or a whole number"),
     "rho as a word": (lambda: ODEDM(10, rho="0.5"), "rho must be a number from 0 to 1"),
     "endless gamma": (lambda: ODEDM(10, k=1, gamma=float("inf")), "gamma must be a finite number"),
     "half a cluster": (lambda: ODEDM(10, k=1, selection=Prototypes(dac=DAC(2.5))), "a pair of whole numbers"),

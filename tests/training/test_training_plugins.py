@@ -59,7 +59,7 @@ REFUSED = {
     "a class": ({"callbacks": [dict]}, "A callback must be a function"),
     "a live memory": ({"memory": odedm.DualMemory(capacity=5, k=1)}, "or a subclass of odedm.Memory"),
     "a yes for a memory": ({"memory": True}, "a number of rows for an ODEDM"),
-    "too small a memory": ({"memory": -5}, "capacity must be a whole number, 0 or more"),
+    "too small a memory": ({"memory": -5}, "capacity must be a whole number of rows, 0 or more"),
     "a hyper-parameter": (
         {"method": "derpp", "alpha": 0.2},
         r"of derpp, and those go together: options=\{'alpha': 0.2\}",

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from driver import EachStep
 from emulated_graph import check_replayed_as_eager
 from test_resume_matrix import check_equal, straight_and_killed
 from torch.nn import functional as F
@@ -110,7 +111,8 @@ def test_nearest_mean_is_the_nearest_of_the_memorys_means(tmp_path):
 def test_the_average_is_that_of_the_weights_after_every_batch_and_it_predicts(left, tmp_path):
     plan = Experiment(Reservoir(20), "derpp", data="shapes", net="cnn", device="cpu", batch=8)
     run, states = Run(replace(plan, weight_average=left), IMAGES), []
-    outcome = run.finish(lambda *_: states.append([each.double() for each in run.method.net.state_dict().values()]))
+    look = EachStep(lambda _: states.append([each.double() for each in run.method.net.state_dict().values()]))
+    outcome = run.finish(look)
     slow = states[0]
     for n, state in enumerate(states[1:], start=2):
         share = max(1 / n, 1 - left)
@@ -123,7 +125,7 @@ def test_the_average_is_that_of_the_weights_after_every_batch_and_it_predicts(le
         assert one.equal(other), "training does not know of it"
     scores = outcome.probe.predict(IMAGES.test_image)
     with torch.no_grad():
-        own = outcome.method.ema.net.eval()(outcome.probe.transform.normalise(IMAGES.test_image))
+        own = outcome.method.ema.net.eval()(outcome.probe.transform.normalize(IMAGES.test_image))
     assert scores.equal(own)
     assert not scores.equal(last.probe.predict(IMAGES.test_image))
     model = odedm.load(outcome.save(tmp_path / "model.safetensors"))

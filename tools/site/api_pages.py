@@ -18,7 +18,7 @@ GROUPS: dict[str, tuple[str, str, str]] = {
     "memory": (
         "Memory",
         "What is kept of the rows that went by: settings, the live memory, and the choice of prototypes alone.",
-        "ODEDM Reservoir Native NoMemory DualMemory memory select prototypes_per_class",
+        "ODEDM Reservoir Native NoMemory DualMemory ReplayStream memory select prototypes_per_class",
     ),
     "learner": (
         "Learner and kept models",

@@ -35,16 +35,16 @@ MOVED = {
 NAVIGATION = {
     "index.md": "start/index tutorials/index how-to/index reference/index explanation/index glossary more",
     "start/index.md": "start/install start/five-minutes",
-    "tutorials/index.md": "tutorials/compare tutorials/service tutorials/own_loop",
-    "how-to/index.md": "how-to/command-line how-to/python how-to/data how-to/streams how-to/plug-in "
-    "how-to/own-memory consolidation how-to/optimizer how-to/ingredients how-to/studies how-to/paper how-to/machines "
-    "how-to/resume how-to/report how-to/keep-model how-to/learner "
-    "how-to/memory-alone how-to/integrations how-to/cluster",
+    "tutorials/index.md": "tutorials/compare tutorials/service tutorials/own_loop tutorials/language_model",
+    "how-to/index.md": "how-to/command-line how-to/python how-to/data how-to/features how-to/streams how-to/nets "
+    "how-to/plug-in how-to/own-memory consolidation how-to/optimizer how-to/ingredients how-to/studies how-to/tuning "
+    "how-to/paper how-to/machines how-to/resume how-to/report how-to/keep-model how-to/learner "
+    "how-to/serving how-to/memory-alone how-to/integrations how-to/cluster",
     "reference/index.md": "api/index reference reference/files methods/README",
-    "explanation/index.md": "explanation/what-odedm-is explanation/numbers explanation/where-it-pays "
+    "explanation/index.md": "explanation/faq explanation/what-odedm-is explanation/numbers explanation/where-it-pays "
     "explanation/equal-tuning explanation/no-harm leaderboard explanation/demo explanation/statistics "
     "explanation/safety explanation/threat-model performance architecture reproduction",
-    "more.md": "changelog contributing security appendix/index",
+    "more.md": "changelog contributing style security appendix/index",
 }
 """The pages below each section's first, in order. Those of `methods` and `appendix` are all that there are."""
 TITLES = {
@@ -56,8 +56,9 @@ TITLES = {
     "how-to/ingredients.md": "Recipes and ingredients",
     "how-to/python.md": "Use it from Python",
     "how-to/data.md": "Your own data",
+    "how-to/features.md": "Features of a pretrained network",
     "how-to/streams.md": "Shape the stream",
-    "how-to/studies.md": "Tune, and run many",
+    "how-to/studies.md": "Studies",
     "how-to/paper.md": "The paper",
     "explanation/demo.md": "What the demo shows",
     "explanation/safety.md": "Safety",
@@ -140,7 +141,7 @@ def _contents(page: str, pages: dict[str, str]) -> str:
     if page in ("methods/README.md", "appendix/index.md"):
         folder = posixpath.dirname(page)
         below = sorted(each for each in pages if posixpath.dirname(each) == folder and each != page)
-        below += ["results/faults.md"] if folder == "appendix" else []
+        below += sorted(page for page in pages if page.startswith("results/")) if folder == "appendix" else []
     if not below:
         return ""
     own = posixpath.dirname(page) or "."

@@ -57,7 +57,7 @@ class Checkpointer:
             return None
         restore(self.roots(), checkpoint, self.external_tensors)
         position = checkpoint.position
-        self.last, self._step, self._time = checkpoint.folder, position.step, time.monotonic()
+        self.last, self._step, self._time = checkpoint.path, position.step, time.monotonic()
         for line in checkpoint.warnings:
             self.say(line)
         reached = f"step {position.step} (task {position.task + 1}, {position.rows} rows seen)"

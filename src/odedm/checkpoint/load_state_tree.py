@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from enum import Enum
 from itertools import chain, repeat
@@ -15,14 +14,32 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from odedm.checkpoint.state_tree import Node, State, StateError, attributes, class_name, code_name, is_code, parameters
+from odedm.checkpoint.state_tree import (
+    BIT_GENERATORS,
+    Node,
+    State,
+    StateError,
+    attributes,
+    class_name,
+    code_name,
+    is_code,
+    parameters,
+)
 from odedm.core.plugin_modules import registered_modules
 from odedm.core.stored_names import STORED, transient
 
-WITH_PATH = ("tensor", "generator", "numpy_generator", "array", "list", "dict", "optimizer", "module", "object")
-"""Types of nodes that have a path, by which others refer to them."""
-BIT_GENERATORS = ("PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64")
-"""What numpy draws by."""
+WITH_PATH: dict[str, type] = {
+    "tensor": Tensor,
+    "generator": torch.Generator,
+    "numpy_generator": np.random.Generator,
+    "array": np.ndarray,
+    "list": list,
+    "dict": dict,
+    "optimizer": Optimizer,
+    "module": nn.Module,
+    "object": object,
+}
+"""Types of nodes that have a path, by which others refer to them, and what they are states of."""
 ERRORS = (KeyError, IndexError, ValueError, TypeError, AttributeError, RecursionError, RuntimeError)
 """What a tree of anyone's may raise."""
 
@@ -85,7 +102,8 @@ class _Loader:
 
     def _bind_one(self, node: Node, fresh: Any) -> bool:
         """Return whether a living object is now the counterpart of a node: if it fits, and neither has another one."""
-        if fresh is None or node["path"] in self._living or id(fresh) in self._bound_ids or not _fits(node, fresh):
+        fits = isinstance(fresh, WITH_PATH[node["type"]]) and ("class" not in node or _is_of(fresh, node["class"]))
+        if fresh is None or not fits or node["path"] in self._living or id(fresh) in self._bound_ids:
             return False
         self._living[node["path"]] = fresh
         self._bound_ids.add(id(fresh))
@@ -95,8 +113,8 @@ class _Loader:
         """Return the nodes directly below a node, each with its living counterpart, or None where there is none."""
         kind = node["type"]
         if kind == "tuple":
-            alike = type(fresh) in (tuple, torch.Size) and len(fresh) == len(node["items"])
-            return zip(node["items"], fresh if alike else repeat(None), strict=False)
+            fits = type(fresh) in (tuple, torch.Size) and len(fresh) == len(node["items"])
+            return zip(node["items"], fresh if fits else repeat(None), strict=False)
         if kind == "list":
             return zip(node["items"], chain(fresh or (), repeat(None)), strict=False)
         if kind == "dict":
@@ -128,25 +146,25 @@ class _Loader:
             return _code(node["name"], fresh)
         if kind == "enum":
             return _class(node["class"], Enum)[node["member"]]
-        if kind in ("dtype", "memory_format"):
-            return _of_torch(kind, node["value"])
+        if kind == "dtype":
+            return _dtype(node["value"])
         if kind == "device":
             return fresh if isinstance(fresh, torch.device) else self._device or torch.device(node["value"])
         raise StateError(f"The stored tree has an entry of the unknown type {str(kind)[:40]!r}.")
 
     def _tensor(self, node: Node, living: Tensor | None, _owner: Any) -> Tensor:
-        path, value = node["path"], self._tensors[node["path"]]
+        path, requires_grad = node["path"], node["requires_grad"]
+        value = self._tensors[path]
         if living is not None and living.shape == value.shape and living.dtype == value.dtype:
             if living.device.type == self._type(node) and _is_writable(living):
                 living.copy_(value)
-                return living.requires_grad_(node["requires_grad"]) if living.is_leaf else living
+                return living.requires_grad_(requires_grad) if living.is_leaf else living
         elif isinstance(living, nn.Parameter) and not _has_grown(value, living):
             stored, fresh = (f"{tensor.dtype} {[*tensor.shape]}" for tensor in (value, living))
             raise StateError(f"{path} is {stored} in the state and {fresh} in the fresh object.")
         stride = node.get("stride", value.stride())
         device = self._device or node["device"]
         new = torch.empty_strided(value.shape, stride, dtype=value.dtype, device=device).copy_(value)
-        requires_grad = node["requires_grad"]
         return nn.Parameter(new, requires_grad) if node["is_parameter"] else new.requires_grad_(requires_grad)
 
     def _generator(self, node: Node, living: torch.Generator | None, _owner: Any) -> torch.Generator:
@@ -167,7 +185,7 @@ class _Loader:
             raise StateError(f"{node['path']} draws by {str(kind)[:40]!r}, which numpy does not know.")
         fits = living is not None and type(living.bit_generator).__name__ == kind
         generator = living if living is not None and fits else np.random.Generator(getattr(np.random, kind)())
-        generator.bit_generator.state = _numpy_state(node["state"])
+        generator.bit_generator.state = node["state"]
         return generator
 
     def _array(self, node: Node, living: Any, _owner: Any) -> Any:
@@ -252,22 +270,6 @@ def _has_grown(value: Tensor, fresh: Tensor) -> bool:
     return value.dtype == fresh.dtype and value.dim() == fresh.dim() and longer
 
 
-def _fits(node: Node, fresh: Any) -> bool:
-    """Return whether a living object is of a node's type and class."""
-    kinds = {
-        "tensor": Tensor,
-        "generator": torch.Generator,
-        "numpy_generator": np.random.Generator,
-        "array": np.ndarray,
-    }
-    kind = node["type"]
-    if kind in kinds:
-        return isinstance(fresh, kinds[kind])
-    if kind in ("list", "dict"):
-        return type(fresh) in ((list,) if kind == "list" else (dict, OrderedDict))
-    return _is_of(fresh, node["class"])
-
-
 def _is_of(fresh: object, name: Any) -> bool:
     """Return whether an object is of the class that a state names; one from outside may have moved between modules."""
     now, then = class_name(fresh), str(name)
@@ -293,14 +295,8 @@ def _class(name: str, kind: type) -> Any:
     return stored
 
 
-def _numpy_state(state: Any) -> Any:
-    if isinstance(state, dict):
-        return {name: _numpy_state(value) for name, value in state.items()}
-    return np.array(state[2], dtype=state[1]) if isinstance(state, list) else state
-
-
-def _of_torch(kind: str, name: str) -> Any:
+def _dtype(name: str) -> torch.dtype:
     value = getattr(torch, name.removeprefix("torch."), None)
-    if type(value) is not {"dtype": torch.dtype, "memory_format": torch.memory_format}[kind]:
-        raise StateError(f"The state names the {kind} {name[:40]!r}, which torch does not know.")
+    if not isinstance(value, torch.dtype):
+        raise StateError(f"The state names the type {name[:40]!r}, which torch does not know.")
     return value

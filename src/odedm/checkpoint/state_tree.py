@@ -23,9 +23,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from odedm.core.generators import is_ours, is_plain_object
 from odedm.core.plugins import ObjectName
-from odedm.core.stored_names import STORED, is_of_package, stored_name, transient
+from odedm.core.stored_names import STORED, is_of_package, is_ours, is_plain_object, stored_name, transient
 
 Node = Any
 MODULE_MACHINERY = frozenset(vars(nn.Module())) - {"training", "_parameters", "_buffers", "_modules"}
@@ -33,6 +32,8 @@ MODULE_MACHINERY = frozenset(vars(nn.Module())) - {"training", "_parameters", "_
 RNN_MACHINERY = frozenset({"_flat_weights", "_flat_weight_refs"})
 """How torch's recurrent layers find their parameters, which are stored as parameters."""
 CODE = (type, partial, FunctionType, BuiltinFunctionType, MethodType, ModuleType, GenericAlias)
+BIT_GENERATORS = ("PCG64", "PCG64DXSM")
+"""What of numpy's generators is stored; the first is that of `numpy.random.default_rng`."""
 HANDLES = frozenset({"CUDAGraph", "Stream", "Event", "ExternalStream"})
 """Of torch.cuda: made anew by whoever needs them."""
 
@@ -47,15 +48,6 @@ class State:
 
     tensors: dict[str, Tensor]
     tree: Node
-
-    @property
-    def bytes(self) -> int:
-        """Return what the tensors hold.
-
-        >>> state_tree({"rate": torch.zeros(3)}).bytes
-        12
-        """
-        return sum(tensor.nbytes for tensor in self.tensors.values())
 
 
 def state_tree(value: Any, external_tensors: Mapping[str, Tensor] | None = None) -> State:
@@ -94,10 +86,10 @@ def code_name(value: Any) -> str:
     """Return what a piece of code is called, to notice that it is another one; this package's is free to move.
 
     >>> code_name(len), code_name(partial(class_name, 3))
-    ('builtins.len', 'partial of odedm')
+    ('builtins.len', 'odedm')
     """
-    if isinstance(value, partial):
-        return f"partial of {code_name(value.func)}"
+    while isinstance(value, partial):
+        value = value.func
     if is_of_package(value):
         return "odedm"
     name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
@@ -162,7 +154,7 @@ class _Walk:
             return value if math.isfinite(value) else {"type": "float", "value": str(value)}
         if isinstance(value, Enum):
             return {"type": "enum", "class": self._class(path, value), "member": value.name}
-        if isinstance(value, torch.dtype | torch.device | torch.memory_format):
+        if isinstance(value, torch.dtype | torch.device):
             return {"type": type(value).__name__, "value": str(value)}
         if type(value) in (tuple, torch.Size):
             return {"type": "tuple", "items": [self.node(f"{path}[{i}]", item) for i, item in enumerate(value)]}
@@ -178,8 +170,7 @@ class _Walk:
             self.tensors[path] = value.get_state().clone()
             return "generator", {"device": value.device.type}
         if isinstance(value, np.random.Generator):
-            state = _plain(value.bit_generator.state)
-            return "numpy_generator", {"bit_generator": type(value.bit_generator).__name__, "state": state}
+            return "numpy_generator", self._numpy_generator(path, value.bit_generator)
         if isinstance(value, np.ndarray | np.generic):
             return "array", self._array(path, value)
         if type(value) is list:
@@ -238,6 +229,12 @@ class _Walk:
                 raise StateError(f"{path} shares memory with {other}; keep a copy of one of them (`.clone()`).")
         extents.append((start, end, path))
 
+    def _numpy_generator(self, path: str, bits: np.random.BitGenerator) -> dict[str, Any]:
+        kind = type(bits).__name__
+        if kind not in BIT_GENERATORS:
+            raise StateError(f"{path} draws by {kind}, which is not stored; draw by numpy.random.default_rng.")
+        return {"bit_generator": kind, "state": bits.state}
+
     def _array(self, path: str, array: Any) -> dict[str, Any]:
         try:
             self.tensors[path] = torch.from_numpy(np.array(array))
@@ -251,13 +248,6 @@ def _kind_with_attributes(value: object) -> str | None:
     if isinstance(value, nn.Module | Optimizer):
         return "module" if isinstance(value, nn.Module) else "optimizer"
     return "object" if is_plain_object(value) and (is_ours(value) or is_dataclass(value)) else None
-
-
-def _plain(state: Any) -> Any:
-    """Return the state of one of numpy's bit generators as JSON holds it."""
-    if isinstance(state, dict):
-        return {name: _plain(value) for name, value in state.items()}
-    return ["array", str(state.dtype), state.tolist()] if isinstance(state, np.ndarray) else state
 
 
 def _below(path: str, key: Any) -> str:

@@ -11,7 +11,6 @@ from typing import Any, ParamSpec, TypeVar
 
 import typer
 from rich.console import Console, ConsoleOptions, RenderableType
-from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn
 from rich.segment import Segment
 
 from odedm.core.errors import UsageError
@@ -42,23 +41,23 @@ class PlainConsole(Console):
 out, err = PlainConsole(), PlainConsole(stderr=True)
 
 
-def tell(line: object) -> None:
+def echo(line: object) -> None:
     """A line on standard output."""
     out.print(printable(line, LONGEST), highlight=False, soft_wrap=True)
 
 
-def say(line: object) -> None:
+def log(line: object) -> None:
     """A line on the error stream, for whoever looks on: results can be piped without it."""
     err.print(printable(line, LONGEST), highlight=False, soft_wrap=True)
 
 
-def tell_json(plain: Any) -> None:
+def echo_json(plain: Any) -> None:
     """Plain data on standard output, and nothing else."""
     text = json.dumps(plain, indent=1, ensure_ascii=False)
     sys.stdout.write((text if text.replace("\n", "").isprintable() else json.dumps(plain, indent=1)) + "\n")
 
 
-def guarded(after_interrupt: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def handle_errors(after_interrupt: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Turn what users can cause into one sentence and an exit code; a traceback is for our own defects."""
 
     def wrap(command: Callable[P, R]) -> Callable[P, R]:
@@ -67,14 +66,14 @@ def guarded(after_interrupt: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
             try:
                 return command(*args, **kwargs)
             except UsageError as error:
-                say_error(str(error))
+                log_error(str(error))
             except OSError as error:
                 where = f" ('{error.filename}')" if error.filename else ""
-                say_error(f"The system refused: {error.strerror or error}{where}.")
+                log_error(f"The system refused: {error.strerror or error}{where}.")
             except KeyboardInterrupt as interrupt:
                 signal.signal(signal.SIGINT, signal.SIG_IGN)  # impatience must not interrupt the cleaning up
                 err.print("Interrupted.", style="yellow", end=" ")
-                say(after_interrupt)
+                log(after_interrupt)
                 raise typer.Exit(128 + getattr(interrupt, "signal", signal.SIGINT)) from None
             raise typer.Exit(REFUSED)
 
@@ -83,13 +82,7 @@ def guarded(after_interrupt: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     return wrap
 
 
-def say_error(sentence: str) -> None:
+def log_error(sentence: str) -> None:
     """Write an error on the error stream."""
     err.print("Error:", style="bold red", end=" ")
-    say(sentence)
-
-
-def bars(screen: Console, width: int, *columns: ProgressColumn, hidden: bool = False) -> Progress:
-    """Bars of work that goes on, each with what it is and some columns; on a terminal alone."""
-    shown = (TextColumn("{task.description}", markup=False), BarColumn(bar_width=width), *columns)
-    return Progress(*shown, console=screen, transient=True, disable=hidden or not screen.is_terminal)
+    log(sentence)

@@ -6,15 +6,23 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.progress import TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TaskID,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 from rich.text import Text
 
 from odedm.cli import console
-from odedm.cli.console import bars, err, out, tell, tell_json
+from odedm.cli.console import echo, echo_json, err, out
 from odedm.cli.generated_options import AsJson, opt
 from odedm.cli.help_page import CommandApp
 from odedm.core.errors import UsageError, choose
@@ -31,14 +39,15 @@ app = CommandApp(name="data", help="Data sets: get, import, check and show them.
 Name = Annotated[str, typer.Argument(help="The data set's name.")]
 Overwrite = Annotated[bool, opt("Replace a data set of that name.", None, "--overwrite")]
 
-guarded = console.guarded("Nothing half-made was left behind.")
+handle_errors = console.handle_errors("Nothing half-made was left behind.")
 
 
 @contextmanager
 def progress() -> Iterator[OnProgress]:
     """A bar on a terminal, silence elsewhere, for whatever reports (what, done, total)."""
-    share = TextColumn("{task.percentage:>3.0f} %")
-    bar = bars(err, 28, share, TimeElapsedColumn(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(28), TaskProgressColumn())
+    times = (TimeElapsedColumn(), TimeRemainingColumn())
+    bar = Progress(*columns, *times, console=err, transient=True, disable=not err.is_terminal)
     tasks: dict[str, TaskID] = {}
 
     def on_progress(what: str, done: int, total: int) -> None:
@@ -50,20 +59,18 @@ def progress() -> Iterator[OnProgress]:
         yield on_progress
 
 
-def import_if_path(data: str, size: int | None = None) -> str:
+def import_if_path(data: str) -> str:
     """The name of a data set that is then certain to be here: a path is imported first, with a bar."""
     from odedm.data.opening import find_or_import
 
     if data in DATASETS:
-        if size is not None:
-            raise UsageError(f"--size is for pictures given by their path; '{data}' has its own size.")
         return data
     with progress() as on_progress:
-        return find_or_import(data, size, on_progress=on_progress).name
+        return find_or_import(data, on_progress=on_progress).name
 
 
 @app.command("list")
-@guarded
+@handle_errors
 def list_(as_json: AsJson = False) -> None:
     """What can be used: embedded, published, imported."""
     from odedm.data import cache
@@ -76,13 +83,13 @@ def list_(as_json: AsJson = False) -> None:
         rows.append((name, state or f"odedm data get {name}", known.about))
     rows += [(name, _state(manifest) or "", _about(manifest)) for name, manifest in imported.items()]
     if as_json:
-        tell_json([dict(zip(("name", "state", "about"), row, strict=True)) for row in rows])
+        echo_json([dict(zip(("name", "state", "about"), row, strict=True)) for row in rows])
         return
     table = Table("name", "state", "about", box=None, padding=(0, 2, 0, 0))
     for row in rows:
         table.add_row(*row)
     out.print(table)
-    tell(f"Imported data sets live in {cache.root()} (set ODEDM_DATA to change it).")
+    echo(f"Imported data sets live in {cache.root()} (set ODEDM_DATA to change it).")
 
 
 def _state(manifest: Manifest | str | None) -> str | None:
@@ -101,7 +108,7 @@ def _shape(manifest: Manifest) -> str:
 
 
 @app.command()
-@guarded
+@handle_errors
 def get(
     name: Name,
     url: Annotated[str | None, opt("A mirror of the official archive.")] = None,
@@ -117,7 +124,7 @@ def get(
     known = choose("published data set", name, PUBLISHED)
     if cache.is_cached(name) and not overwrite:
         cache.load_manifest(name)
-        tell(f"'{name}' is here already; `odedm data verify {name}` checks it.")
+        echo(f"'{name}' is here already; `odedm data verify {name}` checks it.")
         return
     official = known.archives[0]
     folder = data_folder(".downloads")
@@ -134,7 +141,7 @@ def get(
 
 
 @app.command("import")
-@guarded
+@handle_errors
 def import_(
     path: Annotated[Path, typer.Argument(help="An archive, a folder, or an array file.")],
     name: Annotated[str, opt("The name it gets.", None, "--as", metavar="NAME")],
@@ -147,7 +154,7 @@ def import_(
     ] = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """Import an official archive, its folder, a folder of pictures, arrays, or a saved Hugging Face data set."""
+    """Import an official archive, its folder, a folder of pictures, or arrays."""
     from odedm.data.importer import import_as
 
     with progress() as on_progress:
@@ -166,17 +173,56 @@ def import_(
 
 
 @app.command()
-@guarded
+@console.handle_errors("What was embedded stays: the same command goes on from there.")
+def embed(
+    data: Annotated[str, typer.Argument(help="A data set, a path, or a table of texts (.csv, .tsv, .jsonl).")],
+    net: Annotated[str, opt("timm:NAME, torchvision:NAME, sentence-transformers:NAME, a net, or FILE.py:NAME.", None)],
+    name: Annotated[str, opt("The name it gets.", None, "--out", metavar="NAME")],
+    weights: Annotated[str, opt("A safetensors file, or pretrained: the library's own.", metavar="FILE")] = "",
+    size: Annotated[int | None, opt("Make images N×N.", default="the network's", min=1)] = None,
+    text_column: Annotated[str | None, opt("Texts of a table are embedded.", metavar="COLUMN")] = None,
+    label_column: Annotated[str, opt("The labels of a table.", metavar="COLUMN")] = "label",
+    test: Annotated[Path | None, opt("A table to test on.", default="a fifth of each class")] = None,
+    batch: Annotated[int, opt("Rows at once.", min=1)] = 64,
+    device: Annotated[str, opt("Where to compute: auto, cpu, cuda.")] = "auto",
+    overwrite: Overwrite = False,
+) -> None:
+    """Make a data set of features: every row once through a network."""
+    from odedm.core.plugin_modules import object_in_file
+    from odedm.data import cache
+    from odedm.data.texts import read_texts
+    from odedm.training.embedding import embed as embed_data
+
+    given = object_in_file(net) if ".py:" in net else net
+    tables: list[Any] = [data, None]
+    if text_column is not None:
+        tables = [path and read_texts(path, text_column, label_column) for path in (data, test)]
+    elif test is not None:
+        raise UsageError("--test is for tables of texts, whose column --text-column names.")
+    with progress() as on_progress:
+        options: dict[str, Any] = {
+            "weights": weights,
+            "size": size,
+            "batch": batch,
+            "device": device,
+            "overwrite": overwrite,
+        }
+        embed_data(tables[0], given, name=name, test=tables[1], on_progress=on_progress, **options)
+    _done(cache.load_manifest(name))
+
+
+@app.command()
+@handle_errors
 def verify(name: Name) -> None:
     """Read every byte of an imported data set and compare it with its checksum."""
     from odedm.data import cache
 
     manifest = cache.verify(name)
-    tell(f"'{name}' is sound: checksum {manifest.checksum}.")
+    echo(f"'{name}' is sound: checksum {manifest.checksum}.")
 
 
 @app.command()
-@guarded
+@handle_errors
 def show(name: Name, as_json: AsJson = False) -> None:
     """What a data set holds that is built in or was imported."""
     from odedm.data import cache
@@ -186,45 +232,47 @@ def show(name: Name, as_json: AsJson = False) -> None:
         return
     manifest = cache.find(name)
     if as_json:
-        tell_json(json.loads(manifest.to_json()))
+        echo_json(json.loads(manifest.to_json()))
         return
-    rows = {
-        "name": manifest.name,
-        "from": f"{manifest.source} ({manifest.kind})",
-        "rows": f"{manifest.rows[0]} for training, {manifest.rows[1]} for testing",
-        "row": f"{_shape(manifest)} {'bytes' if manifest.dtype == 'uint8' else 'numbers'}",
-        "classes": _classes(manifest.class_names),
-        "tasks": str(manifest.tasks),
-        "training views": f"pad {manifest.pad}, {'mirrored half of the time' if manifest.flip else 'not mirrored'}",
-        "mean": _numbers(manifest.mean),
-        "deviation": _numbers(manifest.deviation),
-        "skipped files": str(manifest.skipped),
-        "checksum": manifest.checksum,
-        "folder": f"{cache.root() / manifest.name} ({sum(manifest.file_bytes) / 1e6:.1f} MB)",
-    }
-    _print(rows)
+    _print(
+        {
+            "name": manifest.name,
+            "from": f"{manifest.source} ({manifest.kind})",
+            **_rows(manifest.rows, manifest.shape, manifest.dtype == "uint8", manifest.class_names, manifest.tasks),
+            "training views": f"pad {manifest.pad}, {'mirrored half of the time' if manifest.flip else 'not mirrored'}",
+            "mean": _numbers(manifest.mean),
+            "deviation": _numbers(manifest.deviation),
+            "skipped files": str(manifest.skipped),
+            "checksum": manifest.checksum,
+            "folder": f"{cache.root() / manifest.name} ({sum(manifest.file_bytes) / 1e6:.1f} MB)",
+        }
+    )
 
 
 def _show_built_in(name: str, *, as_json: bool) -> None:
-    """What is built in, or given by code from outside, has no manifest: it is opened and counted."""
+    """Open what is built in, or given by code from outside, and count it: it has no manifest."""
     from odedm.data.opening import load_dataset
 
     data = load_dataset(name)
+    rows = (len(data.label), len(data.test_label))
     if as_json:
-        plain = {"name": name, "rows": [len(data.label), len(data.test_label)], "shape": list(data.shape)}
-        tell_json({**plain, "class_names": list(data.class_names), "tasks": data.tasks, "checksum": data.checksum})
+        plain = {"name": name, "rows": list(rows), "shape": list(data.shape), "class_names": list(data.class_names)}
+        echo_json({**plain, "tasks": data.tasks, "checksum": data.checksum})
         return
-    numbers = "numbers" if data.image.is_floating_point() else "bytes"
-    rows = {
-        "name": name,
-        "from": f"built in: {DATASETS[name].about}",
-        "rows": f"{len(data.label)} for training, {len(data.test_label)} for testing",
-        "row": f"{'×'.join(map(str, data.shape))} {numbers}",
-        "classes": _classes(data.class_names),
-        "tasks": str(data.tasks),
-        "checksum": data.checksum,
+    facts = _rows(rows, data.shape, not data.image.is_floating_point(), data.class_names, data.tasks)
+    _print({"name": name, "from": f"built in: {DATASETS[name].about}", **facts, "checksum": data.checksum})
+
+
+def _rows(
+    rows: Sequence[int], shape: Sequence[int], is_bytes: bool, names: Sequence[str], tasks: int | None
+) -> dict[str, str]:
+    """Return what is said of every data set."""
+    return {
+        "rows": f"{rows[0]} for training, {rows[1]} for testing",
+        "row": f"{'×'.join(map(str, shape))} {'bytes' if is_bytes else 'numbers'}",
+        "classes": _classes(names),
+        "tasks": str(tasks),
     }
-    _print(rows)
 
 
 def _classes(names: Sequence[str]) -> str:
@@ -240,8 +288,8 @@ def _print(rows: Mapping[str, str]) -> None:
 
 def _done(manifest: Manifest) -> None:
     skipped = f" {manifest.skipped} other files were skipped." if manifest.skipped else ""
-    tell(f"Imported '{manifest.name}': {_about(manifest)}{skipped}")
-    tell(f"Use it: odedm run --data {manifest.name} --tasks {manifest.tasks}")
+    echo(f"Imported '{manifest.name}': {_about(manifest)}{skipped}")
+    echo(f"Use it: odedm run --data {manifest.name} --tasks {manifest.tasks}")
 
 
 def _numbers(values: tuple[float, ...]) -> str:

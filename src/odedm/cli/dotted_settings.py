@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from odedm.core.configuration import Setting, settings_of
+from odedm.core.configuration import IN_SIGHT, Setting, settings_of
 from odedm.core.errors import UsageError, choose
-from odedm.core.option_names import IN_SIGHT
 from odedm.core.registry import METHODS
-from odedm.core.validators import Bool, refused
+from odedm.core.validators import refused
 from odedm.execute.backend import ExecutionConfig
 from odedm.memory.settings import KINDS
 from odedm.training.experiment import Experiment
@@ -30,12 +29,12 @@ PARTS = {
 
 def grouped_settings() -> dict[str, dict[str, Setting]]:
     """Return every setting by the group that stands before its dot."""
-    experiment = {name: own for name, own in settings_of(Experiment).items() if name not in PARTS.values()}
-    memory = {name: own for kind in KINDS.values() for name, own in settings_of(kind).items()}
+    experiment = {name: setting for name, setting in settings_of(Experiment).items() if name not in PARTS.values()}
+    memory = {name: setting for kind in KINDS.values() for name, setting in settings_of(kind).items()}
     return {
-        "stream": {name: own for name, own in experiment.items() if own.panel == "Stream"},
-        "training": {name: own for name, own in experiment.items() if own.panel != "Stream"},
-        "memory": {name: own for name, own in memory.items() if name not in PARTS.values()},
+        "stream": {name: setting for name, setting in experiment.items() if setting.panel == "Stream"},
+        "training": {name: setting for name, setting in experiment.items() if setting.panel != "Stream"},
+        "memory": {name: setting for name, setting in memory.items() if name not in PARTS.values()},
         "observe": settings_of(Observation),
         "execution": settings_of(ExecutionConfig),
     }
@@ -50,7 +49,7 @@ def group_of(name: str) -> str | None:
     return next((group for group, settings in grouped_settings().items() if name in settings), None)
 
 
-def spelling(name: str, own: Setting | None = None) -> str:
+def spelling(name: str) -> str:
     """Return how a setting is spelled on the command line.
 
     >>> spelling("tasks"), spelling("task_classes"), spelling("net_options")
@@ -61,8 +60,7 @@ def spelling(name: str, own: Setting | None = None) -> str:
         return "--set" if part == "method" else f"--set {part}"
     if name not in IN_SIGHT and (group := group_of(name)) is not None:
         return f"--set {group}.{name}"
-    flag = "--" + name.replace("_", "-")
-    return f"{flag}/--no-{flag[2:]}" if own is not None and isinstance(own.validator, Bool) else flag
+    return "--" + name.replace("_", "-")
 
 
 def read_dotted(given: Sequence[str], method: str, groups: Iterable[str] | None = None) -> Given:
@@ -76,7 +74,7 @@ def read_dotted(given: Sequence[str], method: str, groups: Iterable[str] | None 
     >>> read_dotted(["alpha=0.2", "stream.blur=0.1", "net.width=32"], "derpp")
     {'options': {'alpha': '0.2'}, 'blur': 0.1, 'net_options': {'width': '32'}}
     """
-    found: Given = {}
+    settings: Given = {}
     for text, value in pairs("--set", "setting", given).items():
         group, dot, name = text.partition(".")
         if not dot:
@@ -84,15 +82,15 @@ def read_dotted(given: Sequence[str], method: str, groups: Iterable[str] | None 
             group, name = "method", text
         choose("group of --set", group, dict.fromkeys(groups if groups is not None else [*PARTS, *grouped_settings()]))
         if group in PARTS:
-            own = found.setdefault(PARTS[group], {})
-            if name in own:  # once bare and once with its group
+            options = settings.setdefault(PARTS[group], {})
+            if name in options:  # once bare and once with its group
                 raise UsageError(f"The setting '{text}' was given twice; give it once.")
-            own[name] = value
+            options[name] = value
             continue
         name = name.rpartition(".")[2] if group == "memory" else name
         setting = choose(f"setting of {group}", name, grouped_settings()[group])
-        found[name] = _in_its_type(f"--set {text}", setting, value)
-    return found
+        settings[name] = in_its_type(f"--set {text}", setting, value)
+    return settings
 
 
 def _check_bare(name: str, method: str) -> None:
@@ -110,7 +108,8 @@ def _check_bare(name: str, method: str) -> None:
         )
 
 
-def _in_its_type(flag: str, setting: Setting, text: str) -> Any:
+def in_its_type(flag: str, setting: Setting, text: str) -> Any:
+    """Return the value that text stands for; an error that begins with the flag where it is none."""
     try:
         return setting.validator.validate(flag, setting.validator.from_text(text))
     except UsageError:
@@ -123,20 +122,20 @@ def pairs(
     flag: str, what: str, given: Sequence[str], takes: str = "NAME=VALUE, e.g. {} lr=0.1", once: str = "give it once"
 ) -> dict[str, str]:
     """Return the NAME=VALUE texts of an option that is given again and again; `takes` says how, with an example."""
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     for text in given:
         name, sign, value = text.partition("=")
         if not sign or not name:
             raise UsageError(f"{flag} takes {takes.format(flag)}; '{text}' was given.")
-        if name in found:
+        if name in settings:
             raise UsageError(f"The {what} '{name}' was given twice; {once}.")
-        found[name] = value
-    return found
+        settings[name] = value
+    return settings
 
 
 def merged(options: Mapping[str, Any], dotted: Mapping[str, Any]) -> Given:
     """Return what options and `--set` gave together; what both gave is refused."""
     for name in dotted:
         if name in options and name not in PARTS.values():
-            raise UsageError(f"{spelling(name).partition('/')[0]} and --set both give '{name}'; give it once.")
+            raise UsageError(f"{spelling(name)} and --set both give '{name}'; give it once.")
     return {**options, **dotted}

@@ -4,33 +4,30 @@ from __future__ import annotations
 
 import functools
 import inspect
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
 
-from odedm.cli.dotted_settings import PARTS, Given, group_of, merged, read_dotted, spelling
-from odedm.core.configuration import Setting, default_of, settings_of
+from odedm.cli.dotted_settings import PARTS, Given, group_of, in_its_type, merged, read_dotted, spelling
+from odedm.core.configuration import IN_SIGHT, Setting, default_of, settings_of
 from odedm.core.errors import UsageError, choose
-from odedm.core.option_names import IN_SIGHT
-from odedm.core.options import options_of
-from odedm.core.plugin_modules import load_plugins
-from odedm.core.registry import MEMORIES, METHODS, NETS, POLICIES, RETRIEVALS
+from odedm.core.plugin_modules import load_plugins, name_in_file
+from odedm.core.registry import MEMORIES, POLICIES
 from odedm.core.validators import Bool, Choice, Float, Int, NamedValues, refused
-from odedm.execute.backend import ExecutionConfig
 from odedm.memory.settings import KINDS, OF_TERM, AnyMemory, memory_from_flat
 from odedm.selection.flat_settings import beside
 from odedm.training.experiment import Experiment
-from odedm.training.observation import Observation
 
 METAVARS: dict[type, str] = {Int: "N", Float: "X", Choice: "NAME", Bool: " "}
 """What stands for a value in help."""
-PANELS = ("What", "Stream", "Method", "Memory", "ODEDM", "Choices", "Protocol", "Run", "How", "Observe", "Where")
+PANELS = ("What", "Stream", "Method", "Memory", "Choices", "Protocol", "Run", "Observe", "How")
 """The headings of help, in their order."""
-QUOTED = r"(?<!\w)'.*?'(?!\w)|(?<!\w)\".*?\"(?!\w)"
-"""What stands between quotes in a sentence; an apostrophe within a word or behind one opens none."""
+UNDER = {"ODEDM": "Memory", "Where": "Run"}
+"""Headings of settings that help joins with others."""
+FIRST = ("data", "method", "memory", "seeds", "seed")
+"""Options that begin their panel."""
 
 
 def opt(help: str, panel: str | None = None, *names: str, default: str | None = None, **more: Any) -> Any:
@@ -62,73 +59,41 @@ MAX_NAMES = 5
 """Names that help says of a setting; odedm list has them all."""
 
 
-def words(kind: Any, name: str, own: Setting) -> str:
-    """A setting's help: what it is, the names it takes, its default."""
-    known = own.validator.names if isinstance(own.validator, Choice) else []
-    names = f" {' | '.join(known)}." if 0 < len(known) <= MAX_NAMES else ""
-    default = shown_default(kind, name, own)
-    return f"{own.help}{names}" + (f" [dim]\\[{default}][/]" if default else "")
+def meaning(setting: Setting) -> str:
+    """A setting's help, and the names it takes where these are few."""
+    known = setting.validator.names if isinstance(setting.validator, Choice) else []
+    return setting.help + (f" {' | '.join(known)}." if 0 < len(known) <= MAX_NAMES else "")
 
 
-def shown_default(kind: Any, name: str, own: Setting) -> str:
+def shown_default(kind: Any, name: str, setting: Setting) -> str:
     """The default in words; empty where there is none to speak of.
 
     >>> shown_default(Experiment, "replay_batch", settings_of(Experiment)["replay_batch"])
     'as many as batch'
     """
     default = default_of(kind, name)
-    if own.default_words is not None or default is None:
-        return own.default_words or ""
-    if isinstance(own.validator, NamedValues) or default is False:
+    if setting.default_words is not None or default is None:
+        return setting.default_words or ""
+    if isinstance(setting.validator, NamedValues) or default is False:
         return ""
     if isinstance(default, tuple):
         return ",".join(map(str, default))
     return f"{default:g}" if isinstance(default, float) else str(default)
 
 
-def settings_in_words() -> dict[str, str]:
-    """Return every setting as a command spells it, with what it is and its default; then what parts declare."""
-    kinds: tuple[Any, ...] = (Experiment, *reversed(KINDS.values()), Observation, ExecutionConfig)
-    tables = {*PARTS.values()}
-    rows = {
-        spelling(name, own): re.sub(r"\[/?dim\]|\[/\]", "", words(kind, name, own)).replace("\\", "")
-        for kind in kinds
-        for name, own in settings_of(kind).items()
-        if name not in tables
-    }
-    return rows | {f"--set {part}.NAME" if part != "method" else "--set NAME": said for part, said in _declared()}
-
-
-def _declared() -> Iterator[tuple[str, str]]:
-    """Options that methods, nets, retrievals and memory policies declare, by the kind of part."""
-    from odedm.memory.build_context import TOLD
-    from odedm.methods.hyperparameters import hyperparameters
-    from odedm.nets.build import options
-
-    methods = {name: hyperparameters(entry.load()) for name, entry in METHODS.items()}
-    nets = {name: options(name) for name in NETS}
-    retrievals = {name: options_of(entry.load()) for name, entry in RETRIEVALS.items()}
-    policies = {name: options_of(entry.load(), TOLD) for name, entry in POLICIES.items()}
-    for part, own in {"method": methods, "net": nets, "retrieval": retrievals, "policy": policies}.items():
-        lines = [
-            f"{name}: {', '.join(f'{key}={value}' for key, value in values.items())}"
-            for name, values in own.items()
-            if values
-        ]
-        yield part, "\n".join([f"An option of the {part}.", *lines])
-
-
-def _parameter(kind: Any, name: str, own: Setting) -> inspect.Parameter:
-    given: Any = own.validator.cli_type
-    names = ["-j", spelling(name, own)] if name == "workers" else [spelling(name, own)]
+def _parameter(kind: Any, name: str, setting: Setting) -> inspect.Parameter:
+    """An option that hands over text, which the setting's own validator reads; a switch hands over a bool."""
+    names = ["-j", spelling(name)] if name == "workers" else [spelling(name)]
+    default = shown_default(kind, name, setting)
     option = typer.Option(
         *names,
-        metavar=own.metavar or METAVARS.get(type(own.validator), "TEXT"),
-        help=words(kind, name, own),
-        rich_help_panel=own.panel,
+        metavar=setting.metavar or METAVARS.get(type(setting.validator), "TEXT"),
+        help=meaning(setting) + (f" [dim]\\[{default}][/]" if default else ""),
+        rich_help_panel=UNDER.get(setting.panel, setting.panel),
         show_default=False,
     )
-    annotation: Any = Annotated[given | None, option]
+    kind_of_value: Any = bool if isinstance(setting.validator, Bool) else str
+    annotation: Any = Annotated[kind_of_value | None, option]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
@@ -140,38 +105,37 @@ def with_settings(*sources: Any, dotted: bool = True) -> Callable[[Callable[...,
     ordered by their panels, the command's own among them. Every such command takes --plugin, and --set if `dotted`.
     """
     generated: dict[str, inspect.Parameter] = {}
+    settings: dict[str, Setting] = {}
     known: dict[str, None] = {}
     for source in sources:
         kind, names = source if isinstance(source, tuple) else (source, [*IN_SIGHT & {*settings_of(source)}])
         known |= dict.fromkeys(names if isinstance(source, tuple) else settings_of(source))
-        for name in (each for each in settings_of(kind) if each in names):
-            generated.setdefault(name, _parameter(kind, name, settings_of(kind)[name]))
+        for name, setting in settings_of(kind).items():
+            if name in names and name not in generated:
+                settings[name], generated[name] = setting, _parameter(kind, name, setting)
     groups = [group for name in known if (group := group_of(name))]
     groups += [part for part, table in PARTS.items() if table in known]
 
     def wrap(command: Callable[..., None]) -> Callable[..., None]:
-        _, *own = inspect.signature(command, eval_str=True).parameters.values()
+        _, *parameters = inspect.signature(command, eval_str=True).parameters.values()
 
         @functools.wraps(command)
         def wrapper(**values: Any) -> None:
             load_plugins(values.pop("plugin", None) or ())
             texts = values.pop("set_", None) or [] if dotted else []
             options = {name: values.pop(name) for name in generated}
-            given = {name: value for name, value in options.items() if value is not None}
+            given = {name: _read(name, settings[name], v) for name, v in options.items() if v is not None}
             usual = "" if values.get("again") or values.get("recipe") else Experiment().method
             given = merged(given, read_dotted(texts, given.get("method", usual), dict.fromkeys(groups)))
-            try:
-                command(given, **values)
-            except UsageError as error:
-                raise UsageError(as_options(str(error), known)) from error
+            command(given, **values)
 
         common = {"plugin": Plugins, **({"set_": SetOption} if dotted else {})}
         beside = [
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
             for name, kind in common.items()
         ]
-        own = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
-        every = sorted([*beside, *generated.values(), *own], key=_place)
+        parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
+        every = sorted([*beside, *generated.values(), *parameters], key=_place)
         wrapper.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
         wrapper.__annotations__ = {parameter.name: parameter.annotation for parameter in every}
         return wrapper
@@ -179,38 +143,33 @@ def with_settings(*sources: Any, dotted: bool = True) -> Callable[[Callable[...,
     return wrap
 
 
-def as_options(sentence: str, names: Iterable[str]) -> str:
-    """A sentence of the library with settings as the command line spells them; plain words stay, as they are both.
-
-    So does what stands between quotes: it is a name or a path of the user's.
-
-    >>> as_options("task_classes must add up to 10, and batch to 3.", ["task_classes", "batch"])
-    '--set stream.task_classes must add up to 10, and batch to 3.'
-    """
-    spelled = {name: spelling(name) for name in names if "_" in name}
-    pattern = rf"{QUOTED}|(?<![\w.'/-])({'|'.join(spelled)})(?![\w'/])" if spelled else r"(?!)"
-    return re.sub(pattern, lambda found: spelled[found[1]] if found[1] else found[0], sentence)
+def _read(name: str, setting: Setting, value: Any) -> Any:
+    """The value of an option in its own type."""
+    if name == "net":
+        value = name_in_file(value)
+    return value if isinstance(value, bool) else in_its_type(name, setting, value)
 
 
-def _place(parameter: inspect.Parameter) -> int:
-    """Where a parameter stands: arguments first, then options by their panels."""
+def _place(parameter: inspect.Parameter) -> tuple[int, int]:
+    """Where a parameter stands: arguments first, then options by their panels, each with its first ones."""
     info = next(iter(getattr(parameter.annotation, "__metadata__", ())), None)
     panel = getattr(info, "rich_help_panel", None)
-    return PANELS.index(panel) if panel in PANELS else -1
+    first = FIRST.index(parameter.name) if parameter.name in FIRST else len(FIRST)
+    return (PANELS.index(panel), first) if panel in PANELS else (-1, 0)
 
 
 def experiment_from(given: Given, before: Mapping[str, Any] | None = None) -> Experiment:
     """The experiment that was asked for; `before` is a described one whose settings hold where nothing was given."""
-    own = {name: value for name, value in given.items() if name in settings_of(Experiment)}
+    settings = {name: value for name, value in given.items() if name in settings_of(Experiment)}
     if before is None:
-        return Experiment(memory_from(given), **own)
+        return Experiment(memory_from(given), **settings)
     for part in ("method", "net", "retrieval"):
         table = PARTS[part]
         if not isinstance(before.get(table, {}), Mapping):
             raise refused(f"'{table}' of a stored experiment", NamedValues.expected, before[table])
-        kept = {} if own.get(part, before.get(part)) != before.get(part) else before.get(table, {})
-        own[table] = {**kept, **own.get(table, {})}  # not those of another method or net
-    return replace(Experiment.from_dict({**before, **own}), memory=memory_from(given, before["memory"]))
+        kept = {} if settings.get(part, before.get(part)) != before.get(part) else before.get(table, {})
+        settings[table] = {**kept, **settings.get(table, {})}  # not those of another method or net
+    return replace(Experiment.from_dict({**before, **settings}), memory=memory_from(given, before["memory"]))
 
 
 def memory_from(given: Given, before: Mapping[str, Any] | None = None) -> AnyMemory:

@@ -12,7 +12,7 @@ import typer
 from rich.table import Table
 
 from odedm.cli import console
-from odedm.cli.console import SOME_FAILED, out, say, tell
+from odedm.cli.console import SOME_FAILED, echo, log, out
 from odedm.cli.dotted_settings import Given
 from odedm.cli.generated_options import Log, opt, with_settings
 from odedm.cli.paper_runs import PaperRuns, absent_data, with_known_values, work_off
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 Runs = Mapping[str, "FinishedRun"]
 """Finished runs by their signature."""
 NEXT = "next"
-guarded = console.guarded("Finished runs are kept, and the same command goes on from here.")
+handle_errors = console.handle_errors("Finished runs are kept, and the same command goes on from here.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Request:
         return dataclasses.replace(study, only=(*study.only, *self.only))
 
 
-@guarded
+@handle_errors
 @with_settings(ExecutionConfig, (Experiment, PLACE))
 def paper(
     given: Given,
@@ -101,20 +101,17 @@ def paper(
         Path | None, opt("Where the runs are.", "How", "--out", default=f"runs/{FOLDER}, runs/{MINI_FOLDER}")
     ] = None,
     markdown: Annotated[bool, opt("Print what stands as Markdown, with the cells that are worse.", "How")] = False,
-    figure: Annotated[
-        Path | None, opt("Draw every printed number against ours.", "How", "--figure", metavar="OUT.png")
-    ] = None,
-    log: Log = None,
+    logs: Log = None,
 ) -> None:
     """Show a table or figure of the paper with our numbers beside, making what is missing; or list all of them."""
     folder = out_folder or Path("runs") / (MINI_FOLDER if mini else FOLDER)
     until = None if budget is None else deadline(parse_time(budget))
     runner = runner_from(given, folder, reuse="any")
-    runs = PaperRuns(runner, tuple(with_results or ()), until, retry, tuple(log or ()), mini)
+    runs = PaperRuns(runner, tuple(with_results or ()), until, retry, tuple(logs or ()), mini)
     if mini and with_results:
         raise UsageError("--with-results holds runs of the paper's size, and --mini makes small ones. Leave one out.")
-    if (markdown or figure is not None) and (what is not None or mini):
-        raise UsageError("--markdown and --figure are for all tables and figures; leave the name and --mini out.")
+    if markdown and (what is not None or mini):
+        raise UsageError("--markdown is for all tables and figures; leave the name and --mini out.")
     if what == NEXT:
         if mini or data or only or seeds or no_run:
             raise UsageError(
@@ -131,7 +128,7 @@ def paper(
                 "--data, --only, --seeds, --budget, --dry-run, --no-run and --retry are for one table or figure, or "
                 "for --mini; name it before them."
             )
-        _overview(runs.finished(), folder, markdown=markdown, figure=figure)
+        _list(runs.finished(), folder, markdown=markdown)
     elif _make(items_named(what) if what else _all_items(data), request, runs):
         raise typer.Exit(SOME_FAILED)
 
@@ -145,54 +142,38 @@ def _all_items(data: str | None) -> list[PaperItem]:
     return items
 
 
-def _overview(finished: Runs, folder: Path, *, markdown: bool, figure: Path | None) -> None:
-    if markdown:
-        from odedm.paper.overview import to_markdown
-
-        out.file.write(to_markdown(finished))
-    if figure is not None:
-        from odedm.paper.printed_against_ours import save_printed_against_ours
-
-        say(f"{save_printed_against_ours(finished, figure)} printed numbers against ours: {figure}")
-    if not markdown and figure is None:
-        _list(finished, folder)
-
-
-def _list(finished: Runs, folder: Path) -> None:
+def _list(finished: Runs, folder: Path, *, markdown: bool) -> None:
     """Print a line for every table and figure: its runs, what is done, and what became of the printed numbers."""
-    from odedm.paper.printed_tables import MARKS, TOO_FEW, beside, counted
+    from odedm.paper.overview import VERDICTS, standings, to_markdown
 
+    if markdown:
+        out.file.write(to_markdown(finished))
+        return
     for line in textwrap.wrap(f"{CITATION}.", 80):
-        tell(line)
+        echo(line)
     view = Table(box=None, padding=(0, 1, 0, 0), header_style="bold")
     view.add_column("", no_wrap=True, style="bold")
     view.add_column("what", no_wrap=True)
-    verdicts = {**{name: mark for name, mark in MARKS.items() if name}, TOO_FEW: "?"}
-    for heading in ("done", *verdicts.values(), "of"):
+    for heading in ("done", *VERDICTS.values(), "of"):
         view.add_column(heading, justify="right", no_wrap=True)
-    for item in ITEMS.values():
-        if not item.study:
-            view.add_row(item.number, f"{item.title} ({item.source})")
-            continue
-        state = progress(item, finished)
-        cells = beside(item.tables, item.data, state.done)
-        counts = counted(cells)
-        numbers = [str(counts[name]) if counts.get(name) else "" for name in verdicts]
-        printed = str(len(cells)) if cells else ""
-        older = CHANGED if changes_since(state.done) else ""
-        view.add_row(item.number, item.title, f"{len(state.done)}/{state.runs}{older}", *numbers, printed)
+    for standing in standings(finished):
+        view.add_row(*standing.words())
     out.print(view)
-    _tell_changes(finished.values())
-    tell("Runs done; of the printed numbers: = reproduced, + better, − worse, ~ not")
-    tell("comparable, ? too few seeds. Our runs come with odedm; so do those count that")
-    tell(f"are in '{folder}' (--out) or packed (--with-results). One: odedm paper table5.")
+    _echo_changes(finished.values())
+    echo("Runs done; of the printed numbers: = reproduced, + better, − worse, ~ not")
+    echo("comparable, ? too few seeds. Our runs come with odedm; so do those count that")
+    echo(f"are in '{folder}' (--out) or packed (--with-results). One: odedm paper table5.")
 
 
-def _tell_changes(runs: Iterable[FinishedRun]) -> None:
+def _echo_changes(runs: Iterable[FinishedRun]) -> None:
     """Say which algorithms have changed since runs were made."""
+    by_number: dict[int, list[str]] = {}
     for about, number in changes_since(runs).items():
-        for line in textwrap.wrap(f"{CHANGED} {number} runs are older than a change of their algorithm: {about}.", 80):
-            tell(line)
+        by_number.setdefault(number, []).append(about)
+    for number, changes in by_number.items():
+        line = f"{CHANGED} {number} runs are older than changes of their algorithm: {'; '.join(changes)}."
+        for part in textwrap.wrap(line, 80):
+            echo(part)
 
 
 def _make(items: Sequence[PaperItem], request: Request, runs: PaperRuns) -> bool:
@@ -203,7 +184,7 @@ def _make(items: Sequence[PaperItem], request: Request, runs: PaperRuns) -> bool
     missing = {f"{plan.slug()} {plan.seed}": plan for state in states.values() for plan in state.missing}
     if request.dry_run:
         for item in items:
-            _say_plan(item, states.get(item.name), runs)
+            _echo_plan(item, states.get(item.name), runs)
         return False
     absent = absent_data([plan.data for plan in missing.values()])
     plans = [] if request.no_run else [plan for plan in missing.values() if plan.data not in absent]
@@ -228,7 +209,7 @@ def _make(items: Sequence[PaperItem], request: Request, runs: PaperRuns) -> bool
         if state.missing:
             names = [name for name in absent if name in item.data]
             data = f"; not here: {', '.join(names)} (odedm data list says how to get it)" if names else ""
-            tell(f"{len(state.missing)} of {state.runs} runs are missing{data}.")
+            echo(f"{len(state.missing)} of {state.runs} runs are missing{data}.")
     return failed
 
 
@@ -256,29 +237,29 @@ def _states(items: Sequence[PaperItem], studies: Mapping[str, Study], runs: Pape
     return {item.name: known(item, finished, studies[item.name]) for item in items if item.name in studies}
 
 
-def _say_plan(item: PaperItem, state: PaperProgress | None, runs: PaperRuns) -> None:
+def _echo_plan(item: PaperItem, state: PaperProgress | None, runs: PaperRuns) -> None:
     if state is None:
         _show_without_study(item)
         return
-    tell(f"{item.number} in '{runs.runner.store.folder}': {item.title}")
-    tell(f"Runs:          {state.runs}")
-    tell(f"Done:          {len(state.done)}")
-    tell(f"To do:         {len(state.missing)}")
+    echo(f"{item.number} in '{runs.runner.store.folder}': {item.title}")
+    echo(f"Runs:          {state.runs}")
+    echo(f"Done:          {len(state.done)}")
+    echo(f"To do:         {len(state.missing)}")
 
 
 def _show_in_miniature(
     items: Sequence[PaperItem], states: Mapping[str, PaperProgress], studies: Mapping[str, Study], runs: PaperRuns
 ) -> None:
     """Write the page of tables and figures as the paper has them, with the numbers of small runs."""
+    from odedm.paper.paper_cells import paper_cells
     from odedm.paper.paper_page import save_paper_page, section
-    from odedm.paper.printed_tables import beside
 
     folder = runs.runner.store.folder
     runs.begin(next(iter(studies.values()), study_of(ITEMS["table1"])))
     sections = []
     for item in items:
         state = states.get(item.name, PaperProgress((), ()))
-        cells = beside(item.tables, item.data, (), state.stands_for) if item.tables else []
+        cells = paper_cells(item.tables, item.data, (), state.stands_for) if item.tables else []
         pictures = _figures(item, state.done, folder / item.name, runs)
         note = f"{item.note}. " if item.note else ""
         note += f"{len(state.missing)} of {state.runs} runs are missing." if state.missing else ""
@@ -289,40 +270,42 @@ def _show_in_miniature(
     facts = [counted(len(done), "run"), counted(seeds, "seed"), f"{format_duration(seconds)} of training"]
     name = items[0].name if len(items) == 1 else "paper"
     page = save_paper_page(sections, folder / f"{name}.html", facts)
-    tell(f"{len(done)} small runs are done: {page}")
+    echo(f"{len(done)} small runs are done: {page}")
 
 
 def _show_without_study(item: PaperItem) -> None:
     if item.name == "table2":
-        from odedm.paper.printed_tables import prototype_counts_to_rich
+        from odedm.paper.paper_tables import prototype_table, to_rich
 
-        out.print(prototype_counts_to_rich())
+        out.print(to_rich(prototype_table()))
     else:
-        tell(f"{item.number}, {item.title}: {item.source}.")
+        echo(f"{item.number}, {item.title}: {item.source}.")
 
 
 def _show(item: PaperItem, data: Sequence[str], done: Sequence[FinishedRun], runs: PaperRuns, study: Study) -> None:
     """Show the table as printed with our numbers, or the figure, here and in a folder of its own."""
-    from odedm.paper.printed_tables import LEGEND, accuracies, beside, finding, to_csv, to_latex, to_rich
+    from odedm.paper.paper_cells import accuracies, finding, paper_cells, to_csv
+    from odedm.paper.paper_tables import LEGEND, by_metric, to_latex, to_rich
 
     runs.begin(study)
     place = writable_folder(runs.runner.store.folder / item.name)
     if item.tables:
-        cells = beside(item.tables, data, done)
-        for view in to_rich(cells):
-            out.print(view)
-        tell(f"{item.number}: {finding(cells)} ({LEGEND}).")
-        _tell_changes(done)
+        cells = paper_cells(item.tables, data, done)
+        tables = by_metric(cells)
+        for table in tables:
+            out.print(to_rich(table))
+        echo(f"{item.number}: {finding(cells)} ({LEGEND}).")
+        _echo_changes(done)
         write_text(place / f"{item.name}.csv", to_csv(cells))
-        write_text(place / f"{item.name}.tex", to_latex(cells))
-        say(f"The table: {place / item.name}.csv and .tex")
+        write_text(place / f"{item.name}.tex", to_latex(tables))
+        log(f"The table: {place / item.name}.csv and .tex")
     if item.note:
-        tell(f"{item.note}.")
+        echo(f"{item.note}.")
     if item.figures:
-        tell(f"{item.number}, {item.title}: {accuracies(done)}.")
+        echo(f"{item.number}, {item.title}: {accuracies(done)}.")
         for path in _figures(item, done, place, runs):
             if path.suffix == ".png":
-                say(f"The figure: {path}")
+                log(f"The figure: {path}")
 
 
 def _figures(item: PaperItem, done: Sequence[FinishedRun], place: Path, runs: PaperRuns) -> list[Path]:
@@ -340,7 +323,7 @@ def _figures(item: PaperItem, done: Sequence[FinishedRun], place: Path, runs: Pa
     timings = shown_timings(place.parent, mini=runs.mini) if "dac_timing" in item.figures else []
     written = save_figures(paper_figures(item.figures, summarise(done) if done else Summary(()), timings), place)
     for sentence in dac_timing_sentences(timings):
-        tell(sentence)
+        echo(sentence)
     if not written:
-        say(f"{item.number}: there is nothing to draw yet.")
+        log(f"{item.number}: there is nothing to draw yet.")
     return written

@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from odedm.cli.console import err, say, tell
+from odedm.cli.console import echo, err, log
 from odedm.cli.progress_display import shown
 from odedm.core.errors import UsageError
 from odedm.core.files import writable_folder
-from odedm.execute.backend import get_ready
 from odedm.execute.job import Job
 from odedm.execute.run_callbacks import RunCallback
 from odedm.paper import order
@@ -71,7 +70,6 @@ class PaperRuns:
     def make(self, plans: Sequence[Experiment], study: Study, callbacks: Sequence[RunCallback] = ()) -> bool:
         """Make runs, each once; return whether any failed. What of them is done in the store is not done again."""
         runner, store = self.runner, self.runner.store
-        get_ready(len(plans), runner.execution)
         planned = runner.plan(study, plans)
         planned = replace(planned, jobs=[_observed(job) for job in planned.jobs])
         store.check(SMALL_STUDY if self.mini else study)
@@ -80,16 +78,16 @@ class PaperRuns:
             self.begin(study)
             status = runner.status(planned)
             start = len(status.to_start(retry=self.retry))
-            say(f"{study.about}: {len(plans)} runs are missing, {start} to start. Folder: {store.folder}")
+            log(f"{study.about}: {len(plans)} runs are missing, {start} to start. Folder: {store.folder}")
             with shown(start, [], self.logs) as listeners:
                 everyone = [*listeners, *callbacks]
                 status, summary = runner.run(status, planned, everyone, retry=self.retry, until=self.until)
         if summary.left:
-            say("The budget is spent; what was under way is stored. The same command goes on.")
+            log("The budget is spent; what was under way is stored. The same command goes on.")
         if status.failed:
             hint = "" if self.retry else " Run them again with --retry."
             first = next(iter(status.failed.values()))
-            say(f"{len(status.failed)} runs failed; failures.jsonl says which.{hint} The first: {first}")
+            log(f"{len(status.failed)} runs failed; failures.jsonl says which.{hint} The first: {first}")
         return bool(status.failed)
 
     def time_dac(self) -> None:
@@ -137,18 +135,18 @@ def work_off(runs: PaperRuns, *, dry_run: bool) -> bool:
     plans = [plan for plan in missing.values() if plan.data not in absent]
     if dry_run:
         for step, state in states.items():
-            tell(f"{f'{len(state.done)}/{state.runs}':>8}  {step.about}")
+            echo(f"{f'{len(state.done)}/{state.runs}':>8}  {step.about}")
     if absent:
-        tell(f"Not here: {', '.join(absent)} (odedm data list says how to get it).")
+        echo(f"Not here: {', '.join(absent)} (odedm data list says how to get it).")
     if dry_run or not plans:
-        tell(f"{len(missing)} runs are missing" + (f", {len(plans)} of them on data that is here." if missing else "."))
+        echo(f"{len(missing)} runs are missing" + (f", {len(plans)} of them on data that is here." if missing else "."))
         return False
     grids = tuple(grid for step in states for grid in step.study().grids)
     study = Study(FOLDER, grids, about="What is missing of the paper, most telling first")
     pack = runs.runner.store.folder / PACK
     failed = runs.make(plans, study, [Packer(pack, runs.made())])
     if pack.exists():
-        tell(f"{len(runs.made())} finished runs are packed: {pack}. Elsewhere they count by --with-results.")
+        echo(f"{len(runs.made())} finished runs are packed: {pack}. Elsewhere they count by --with-results.")
     return failed
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 
 from rich.console import Console
-from rich.progress import MofNCompleteColumn, TaskID, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from odedm.cli.console import bars, err, say
+from odedm.cli.console import err, log
 from odedm.core.text import printable
 from odedm.execute.durations import format_duration
 from odedm.execute.job import Job, ProgressReport
@@ -23,37 +22,10 @@ EVERY = 10.0
 LONGEST = 2000
 
 
-@dataclass
-class Best:
-    """The configuration with the largest mean accuracy over the seeds that are done."""
-
-    scores: dict[str, list[float]] = field(default_factory=dict)
-    titles: dict[str, str] = field(default_factory=dict)
-
-    def add(self, job: Job, result: Result) -> None:
-        """Count a finished run."""
-        slug = job.experiment.slug()
-        self.scores.setdefault(slug, []).append(result.acc_last)
-        self.titles[slug] = job.title.rpartition(" · seed")[0]
-
-    def words(self) -> str:
-        """The best so far in words; empty before the first run.
-
-        >>> Best().words()
-        ''
-        """
-        if not self.scores:
-            return ""
-        slug = max(self.scores, key=lambda each: sum(self.scores[each]) / len(self.scores[each]))
-        scores = self.scores[slug]
-        seeds = f"{len(scores)} seed{'s' if len(scores) > 1 else ''}"
-        return f"best so far {self.titles[slug]}: ACC {sum(scores) / len(scores):.1f} % ({seeds})"
-
-
-def say_if_pointless(jobs: Iterable[Job]) -> None:
+def log_idle_odedm(jobs: Iterable[Job]) -> None:
     """Say where ODEDM has nothing to do, for its numbers would look like a finding."""
     if any(job.experiment.tasks == 1 and job.experiment.memory.name == "odedm" for job in jobs):
-        say(
+        log(
             "Note: with one task nothing is ever consolidated, so ODEDM has no long-term row (k = 0) and is its "
             "short-term policy alone. Give --tasks 2 or more to try it."
         )
@@ -68,13 +40,13 @@ def shown(
     In the end these get a table of all that is finished, the runs that were before included.
     """
     loggers = open_loggers(logs)
-    log, table = LogRuns(loggers), _Table(done)
+    log_runs, table = LogRuns(loggers), _Table(done)
     try:
-        with ProgressDisplay(err, total, done, quiet=quiet) as display:
-            yield [display, log, table]
+        with ProgressDisplay(err, total, len(done), quiet=quiet) as display:
+            yield [display, log_runs, table]
         loggers.on_table(table.rows)
     finally:
-        log.close()
+        log_runs.close()
         loggers.close()
 
 
@@ -90,67 +62,57 @@ class _Table(RunCallback):
 
 
 class ProgressDisplay(RunCallback):
-    """Bars in a terminal, else a line now and then: what is done, running and failed, time left, the best so far."""
+    """Bars in a terminal, else a line now and then: what is done, running and failed, and the time left."""
 
     def __init__(
         self,
         console: Console,
         total: int,
-        done: Sequence[tuple[Job, Result]] = (),
+        done: int = 0,
         *,
         quiet: bool = False,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.console, self.quiet, self._now = console, quiet, now
-        self.total, self.done, self.failures = total, len(done), 0
-        self.best = Best()
-        for job, result in done:
-            self.best.add(job, result)
-        self._running: dict[str, str] = {}
-        self._bars: dict[str, TaskID] = {}
-        self._line_at = now() + EVERY / 2
-        self._left: float | None = None
-        self.bar = bars(console, 24, MofNCompleteColumn(), TimeElapsedColumn(), hidden=quiet)
-        self.overall = self.bar.add_task("", total=total, completed=self.done)
+        self.console, self.total, self.done, self.failures = console, total, done, 0
+        self._prints_lines, self._now, self._line_at = not (quiet or console.is_terminal), now, now() + EVERY / 2
+        self._running: dict[str, TaskID] = {}
+        self._left = ""
+        columns = (TextColumn("{task.description}", markup=False), BarColumn(24), MofNCompleteColumn())
+        hidden = quiet or not console.is_terminal
+        self.bars = Progress(*columns, TimeElapsedColumn(), console=console, transient=True, disable=hidden)
+        self.overall = self.bars.add_task("", total=total, completed=done)
 
     def __enter__(self) -> ProgressDisplay:
-        self.bar.start()
+        self.bars.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.bar.stop()
+        self.bars.stop()
 
     def on_start(self, job: Job) -> None:
-        """Count a job as running."""
-        self._running[job.key] = job.title
+        """Show a job's own bar."""
+        self._running[job.key] = self.bars.add_task(f"  {job.title}", total=None)
 
     def on_progress(self, job: Job, report: ProgressReport) -> None:
-        """Move the bar of one job."""
-        if job.key not in self._bars:
-            self._bars[job.key] = self.bar.add_task(f"  {job.title}", total=report.total)
-        self.bar.update(self._bars[job.key], completed=report.done)
+        """Move it."""
+        self.bars.update(self._running[job.key], completed=report.done, total=report.total)
 
-    def on_finish(self, job: Job, result: Result) -> None:
+    def on_finish(self, job: Job, result: Result) -> None:  # noqa: ARG002 - its table comes in the end
         """Count a run."""
         self.done += 1
-        self.best.add(job, result)
-        self._over(job)
+        self._remove(job)
 
     def on_lost(self, job: Job, reason: str) -> None:
         """Say what happened to a worker."""
-        self._over(job)
+        self._remove(job)
         self.on_message(f"{job.title}: {reason}. It goes on from its last checkpoint.")
 
     def on_fail(self, job: Job, reason: str) -> None:
         """Say what failed, and count it; the command says it of a single job."""
-        self.on_taken(job, reason)
+        self.failures += 1
+        self._remove(job)
         if self.total > 1:
             self.on_message(f"Failed: {job.title}: {reason}")
-
-    def on_taken(self, job: Job, reason: str) -> None:  # noqa: ARG002 - the command says it of all at once
-        """Count what another process is at."""
-        self.failures += 1
-        self._over(job)
 
     def on_message(self, line: str) -> None:
         """Print a line."""
@@ -158,22 +120,19 @@ class ProgressDisplay(RunCallback):
 
     def on_tick(self, seconds_left: float | None) -> None:
         """Redraw the first line, or print it if it is time."""
-        self._left = seconds_left
-        self.bar.update(self.overall, description=self.words(), completed=self.done)
-        if self._now() >= self._line_at and not self.console.is_terminal and not self.quiet:
+        self._left = "" if seconds_left is None else f" · about {format_duration(seconds_left)} left"
+        self._redraw()
+        if self._prints_lines and self._now() >= self._line_at:
             self._line_at = self._now() + EVERY
-            self.on_message(self.words())
+            self.on_message(self._words())
 
-    def words(self) -> str:
-        """Where the jobs stand, in one line."""
-        parts = [f"{self.done} of {self.total} done", f"{len(self._running)} running"]
-        parts += [f"{self.failures} failed"] if self.failures else []
-        parts += [f"about {format_duration(self._left)} left"] if self._left is not None else []
-        best = self.best.words()
-        return " · ".join([*parts, *([best] if best else [])])
+    def _words(self) -> str:
+        failed = f" · {self.failures} failed" if self.failures else ""
+        return f"{self.done} of {self.total} done · {len(self._running)} running{failed}{self._left}"
 
-    def _over(self, job: Job) -> None:
-        self._running.pop(job.key, None)
-        if job.key in self._bars:
-            self.bar.remove_task(self._bars.pop(job.key))
-        self.bar.update(self.overall, description=self.words(), completed=self.done)
+    def _redraw(self) -> None:
+        self.bars.update(self.overall, description=self._words(), completed=self.done)
+
+    def _remove(self, job: Job) -> None:
+        self.bars.remove_task(self._running.pop(job.key))
+        self._redraw()

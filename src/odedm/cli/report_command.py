@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from odedm.cli import console
-from odedm.cli.console import out, say
+from odedm.cli.console import log, out
 from odedm.cli.generated_options import opt
 from odedm.core.errors import UsageError
 from odedm.core.files import writable_folder
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from odedm.report.summary import Table as Summary
     from odedm.report.unfinished import Unfinished
 
-guarded = console.guarded("Nothing was changed.")
+handle_errors = console.handle_errors("Nothing was changed.")
 
 MOST_PENDING = 12
 """How many unfinished runs a terminal names."""
 
 
-@guarded
+@handle_errors
 def report(
     paths: Annotated[list[Path], typer.Argument(help="Folders of runs, or folders that hold runs.")],
     out_file: Annotated[
@@ -69,26 +69,26 @@ def report(
     if page is not None:
         writable_folder(page.parent)
         check_page(page)
-        say_if_no_figures()
+        log_missing_figures()
     table = gather(paths, baseline)
     form, pending = forms[0] if forms else "rich", find_unfinished(paths)
-    tell_report(table, page, form, pending=pending, caption=caption or "", label=label or LABEL)
+    show_report(table, page, form, pending=pending, caption=caption or "", label=label or LABEL)
     if figures is not None:
         from odedm.report.figures.all_figures import report_figures, save_figures
 
         written = save_figures(report_figures(table), writable_folder(figures))
-        say(f"Figures: {len(written)} files in {figures}")
+        log(f"Figures: {len(written)} files in {figures}")
 
 
-def say_if_no_figures() -> None:
+def log_missing_figures() -> None:
     """Say before any time is spent that pages will have no pictures, where matplotlib is missing."""
     from odedm.report.figures.style import can_draw
 
     if not can_draw():
-        say("Note: matplotlib is not installed, so the page will have no figures: pip install 'odedm[plot]'.")
+        log("Note: matplotlib is not installed, so the page will have no figures: pip install 'odedm[plot]'.")
 
 
-def tell_report(
+def show_report(
     table: Summary,
     page: Path | None,
     form: str = "rich",
@@ -101,23 +101,20 @@ def tell_report(
 
     The page is written, if one is given. LaTeX may have a caption and a label of its own.
     """
-    from odedm.report.load import told_faults
+    from odedm.report.load import fault_lines
     from odedm.report.page import save_page
     from odedm.report.terminal import print_table
-    from odedm.report.unfinished import to_go_on
 
     if table.rows:
         print_table(table, out, form, caption=caption, label=label)
-    for sentence in told_faults(table.faults, sum(len(group.runs) for group in table.groups)):
-        say(sentence)
+    for sentence in fault_lines(table.faults, sum(len(group.runs) for group in table.groups)):
+        log(sentence)
     for sentence in table.mixed:
-        say(sentence)
+        log(sentence)
     if pending:
-        say(f"Not finished yet: {len(pending)} run{'s' if len(pending) > 1 else ''}, not in the table.")
+        log(f"Not finished yet: {len(pending)} run{'s' if len(pending) > 1 else ''}, not in the table.")
         for run in pending[:MOST_PENDING]:
-            say(f"  {run}")
-        for sentence in to_go_on(pending):
-            say(sentence)
+            log(f"  {run}")
     if page is not None:
         save_page(table, page, pending)
-        say(f"Report: {page}")
+        log(f"Report: {page}")

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from odedm.cli import console
-from odedm.cli.console import SOME_FAILED, out, say, tell, tell_json
+from odedm.cli.console import SOME_FAILED, echo, echo_json, log, out
 from odedm.cli.generated_options import AsJson, opt
 from odedm.cli.help_page import CommandApp
 from odedm.core.errors import UsageError
@@ -21,7 +21,7 @@ from odedm.results.folder import FinishedRun, find_run, find_runs
 app = CommandApp(
     name="runs", help="Finished runs: show, verify and compare them, pack them into one file.", add_completion=False
 )
-guarded = console.guarded("Nothing was changed.")
+handle_errors = console.handle_errors("Nothing was changed.")
 
 Run = Annotated[Path, typer.Argument(help="A run's folder.")]
 Packed = Annotated[list[Path], typer.Argument(metavar="FILE.jsonl.gz...", help="Files of packed results.")]
@@ -29,7 +29,7 @@ Target = Annotated[Path, opt("The file to write.", None, "--out", metavar="FILE.
 
 
 @app.command()
-@guarded
+@handle_errors
 def show(
     path: Run,
     as_json: AsJson = False,
@@ -39,13 +39,13 @@ def show(
 
     run = FinishedRun.load(find_run(path))
     if as_json:
-        tell_json(run.result.to_dict())
+        echo_json(run.result.to_dict())
     else:
         print_run(run.result, out)
 
 
 @app.command()
-@guarded
+@handle_errors
 def verify(
     paths: Annotated[list[Path], typer.Argument(help="Folders of runs, or folders that hold runs.")],
     as_json: AsJson = False,
@@ -57,11 +57,11 @@ def verify(
     from odedm.results.verification import is_sealed, is_valid, lines
     from odedm.results.verification import verify as look
 
-    found = {folder: look(folder) for folder in find_runs(paths)}
-    broken = [folder for folder, checks in found.items() if not is_valid(checks)]
-    bare = [folder for folder, checks in found.items() if not allow_unsealed and not is_sealed(checks)]
+    checked = {folder: look(folder) for folder in find_runs(paths)}
+    broken = [folder for folder, checks in checked.items() if not is_valid(checks)]
+    unsealed = [folder for folder, checks in checked.items() if not allow_unsealed and not is_sealed(checks)]
     if as_json:
-        tell_json(
+        echo_json(
             [
                 {
                     "folder": str(folder),
@@ -69,62 +69,62 @@ def verify(
                     "sealed": is_sealed(checks),
                     "checks": [vars(check) for check in checks],
                 }
-                for folder, checks in found.items()
+                for folder, checks in checked.items()
             ]
         )
     else:
-        for folder, checks in found.items():
-            if len(found) > 1:
-                tell(folder)
+        for folder, checks in checked.items():
+            if len(checked) > 1:
+                echo(folder)
             for line in lines(checks):
-                tell(line)
-        tell(_verdict(list(found), broken, bare))
-    if broken or bare:
+                echo(line)
+        echo(_verdict(list(checked), broken, unsealed))
+    if broken or unsealed:
         raise typer.Exit(SOME_FAILED)
 
 
-def _verdict(found: Sequence[Path], broken: Sequence[Path], bare: Sequence[Path]) -> str:
-    if bare and not broken:
-        more = f" and {len(bare) - 1} others are" if len(bare) > 1 else " is"
-        return f"'{bare[0]}'{more} unsealed, but sound as far as can be seen. If that is enough: --allow-unsealed."
+def _verdict(checked: Sequence[Path], broken: Sequence[Path], unsealed: Sequence[Path]) -> str:
+    if unsealed and not broken:
+        more = f" and {len(unsealed) - 1} others are" if len(unsealed) > 1 else " is"
+        return f"'{unsealed[0]}'{more} unsealed, but sound as far as can be seen. If that is enough: --allow-unsealed."
     if not broken:
-        return f"'{found[0]}' is sound." if len(found) == 1 else f"All {len(found)} runs are sound."
+        return f"'{checked[0]}' is sound." if len(checked) == 1 else f"All {len(checked)} runs are sound."
     names = ", ".join(f"'{folder}'" for folder in broken[:5]) + (" and others" if len(broken) > 5 else "")
     return f"{names} is BROKEN: do not use the numbers; run it again." if len(broken) == 1 else f"{names} are BROKEN."
 
 
 @app.command()
-@guarded
+@handle_errors
 def diff(first: Run, second: Run, as_json: AsJson = False) -> None:
     """Say what differs between two runs, and whether they can be compared."""
     from odedm.results.comparison import compare
 
     one, other = (FinishedRun.load(find_run(path)).result for path in (first, second))
     try:
-        found = compare(one, other)
+        comparison = compare(one, other)
     except (AttributeError, TypeError, ValueError, KeyError, IndexError) as error:
         raise UsageError(
             f"One of the two results is not made as it should be ({type(error).__name__}: {error}). "
             "`odedm verify` says which."
         ) from error
     if as_json:
-        tell_json(found.to_dict())
+        echo_json(comparison.to_dict())
         return
-    tables = {"Configuration": found.configuration, "Origin": found.origin, "Outcome": found.outcome}
+    tables = {"Configuration": comparison.configuration, "Origin": comparison.origin, "Outcome": comparison.outcome}
     for title, rows in tables.items():
         if not rows:
-            tell(f"{title}: no difference")
+            echo(f"{title}: no difference")
             continue
         table = Table(title, "first", "second", title_justify="left")
         for row in rows:
             table.add_row(*[Text(printable(each, 200)) for each in row])
         out.print(table)
-    tell(f"Seconds: {one.total_seconds:.1f} and {other.total_seconds:.1f}")
-    tell(found.verdict())
+    echo(f"Seconds: {one.total_seconds:.1f} and {other.total_seconds:.1f}")
+    echo(comparison.verdict())
 
 
 @app.command()
-@guarded
+@handle_errors
 def pack(
     runs: Annotated[list[Path], typer.Argument(help="Folders of runs, or folders that hold runs.")], out_file: Target
 ) -> None:
@@ -136,7 +136,7 @@ def pack(
 
 
 @app.command()
-@guarded
+@handle_errors
 def merge(files: Packed, out_file: Target) -> None:
     """Bring packed results together, each run once. Two results of one run that differ are refused."""
     from odedm.results.packed import check_target, read_packed
@@ -149,7 +149,7 @@ def _write(path: Path, runs: list[FinishedRun]) -> None:
     from odedm.results.packed import write_packed
     from odedm.studies.merging import deduplicate
 
-    own = deduplicate(runs, by_code=False)  # a file with a run twice is one that no report reads
-    write_packed(path, [run.result for run in own.values()])
-    twice = len(runs) - len(own)
-    say(f"Packed: {len(own)} runs in {path}" + (f" ({twice} that were there twice count once)" if twice else ""))
+    kept = deduplicate(runs, by_code=False)  # a file with a run twice is one that no report reads
+    write_packed(path, [run.result for run in kept.values()])
+    twice = len(runs) - len(kept)
+    log(f"Packed: {len(kept)} runs in {path}" + (f" ({twice} that were there twice count once)" if twice else ""))

@@ -14,40 +14,37 @@ from rich.table import Table
 from rich.text import Text
 
 from odedm.cli import console
-from odedm.cli.console import SOME_FAILED, out, say, tell, tell_json
-from odedm.cli.dotted_settings import Given, pairs
+from odedm.cli.console import SOME_FAILED, echo, echo_json, log, out
+from odedm.cli.dotted_settings import Given, pairs, read_dotted
 from odedm.cli.generated_options import Log, experiment_from, opt, with_settings
-from odedm.cli.study_command import PLACE, chosen, do_jobs, runner_from
+from odedm.cli.study_command import PLACE, chosen, do_jobs, log_what_is_missing, runner_from
 from odedm.core.errors import UsageError
 from odedm.core.files import no_empty_folders, writable_folder, write_text
 from odedm.core.text import counted
-from odedm.execute.backend import ExecutionConfig, get_ready
+from odedm.execute.backend import ExecutionConfig
 from odedm.execute.durations import parse_time
+from odedm.execute.planning import PlannedJobs
 from odedm.memory.settings import DEFAULT_RHO, ODEDM
-from odedm.paper.equal_tuning import NAME, equal_tuning
 from odedm.studies.grid import PLAIN, Grid
 from odedm.studies.merging import read_all
-from odedm.studies.run_store import FAILURES, StoreStatus
-from odedm.studies.runner import deadline
+from odedm.studies.run_store import StoreStatus
+from odedm.studies.runner import StudyRunner, deadline
 from odedm.studies.spec import Study, ValidationSplit
 from odedm.studies.tuning import TrialResult, TuningStudy, differing, rates_at_an_end
 from odedm.training.experiment import Experiment
 
-guarded = console.guarded("Runs that are over are kept, and the same command goes on from here.")
+handle_errors = console.handle_errors("Runs that are over are kept, and the same command goes on from here.")
 
 RATES = "0.01,0.03,0.1,0.3"
-MOST_NAMED = 6
-"""Combinations that were not drawn; there can be hundreds."""
 SHARED = ("data", "method", "imbalance", "limit", "batch", "net")
 """Settings that both arms have in common."""
 OF_MEMORY = ("capacity", "replay")
 """Those of the memory: how long-term rows are met is that of the arm with ODEDM."""
 CHOICES = "tuned.toml"
-"""The file of the choices, as a study; those among other tries have theirs beside it."""
-HEAD = "# Chosen among the tries "
+"""The file of the choices, as a study."""
 
 
-@guarded
+@handle_errors
 @with_settings((Experiment, SHARED), (ODEDM, OF_MEMORY), ExecutionConfig, (Experiment, PLACE), dotted=False)
 def tune(
     given: Given,
@@ -55,7 +52,7 @@ def tune(
         str | None,
         typer.Argument(
             metavar="NAME|FILE.toml",
-            help=f"Many base methods at once: {NAME}, or a study with runs without ODEDM and with it.",
+            help="Many base methods at once: equal-tuning, or a study with runs without ODEDM and with it.",
             show_default="one, by the options below",
         ),
     ] = None,
@@ -94,72 +91,70 @@ def tune(
     ] = None,
     out_folder: Annotated[Path | None, opt("Folder for what was tried.", "How", "--out", default="runs/tune-…")] = None,
     as_json: Annotated[bool, opt("Print JSON, and nothing else, on stdout.", "How", "--json")] = False,
-    log: Log = None,
+    logs: Log = None,
 ) -> None:
     """Choose learning rate and constants on held-out training rows, as many tries with ODEDM as without.
 
     A try is run on the first tasks without a share of their training rows, and these are what it is scored on. Test
     rows are never read. With a study every base method in it is tuned by itself, and all side by side.
     """
-    _refuse_what_does_not_go_together(what, {**given, "lr": lr, "set": set_, "rho": rho}, only)
+    dotted = [text for text in set_ or [] if text.startswith("execution.")]
+    given |= read_dotted(dotted, "", ["execution"])
+    constants = [text for text in set_ or [] if text not in dotted]
+    _check_options(what, {**given, "lr": lr, "set": constants or None, "rho": rho}, only)
     until = deadline(None if budget is None else parse_time(budget))
     study = (
-        _one_method(given, RATES if lr is None else lr, set_ or [], rho) if what is None else _study(what, only or [])
+        _one_method(given, RATES if lr is None else lr, constants, rho) if what is None else _study(what, only or [])
     )
-    study = replace(study, tune=_split(study.tune or ValidationSplit(), validation, first_tasks, seeds, first_seed))
-    tuning = TuningStudy.of(study, tries)
-    trials = tuning.trials
-    runner = replace(runner_from(given, out_folder or Path("runs") / trials.name), have=read_all(with_results or []))
+    split = _split(study.tune or ValidationSplit(), validation, first_tasks, seeds, first_seed)
+    tuning = TuningStudy.of(replace(study, tune=split), tries)
+    runner = runner_from(given, out_folder or Path("runs") / tuning.trials.name)
+    runner = replace(runner, have=read_all(with_results or []))
     plans = tuning.experiments()
-    if not dry_run:
-        get_ready(len(plans), runner.execution)
-    planned = runner.plan(trials, plans, lenient=dry_run)
+    planned = runner.plan(tuning.trials, plans, lenient=dry_run)
     if len(planned.jobs) < len(plans):
         raise UsageError(f"Two tries of the study '{study.name}' are the same run; give each once.")
-    store, quiet = runner.store, as_json
     if dry_run:
-        status = runner.status(planned)
-        left = len(status.to_start(retry=retry))
-        if as_json:
-            plan = {
-                "base methods": list(tuning.tries),
-                "runs": status.total,
-                "left": left,
-                "failed": len(status.failed),
-            }
-            tell_json({**plan, "not_tried": tuning.not_tried, "missing": planned.missing})
-            return
-        _say_plan(tuning, status, left, tell)
+        _echo_plan(tuning, runner.status(planned), echo, retry=retry)
         for name, reason in planned.missing.items():
-            tell(f"'{name}' is not here, so what is done cannot be known. {reason}")
+            echo(f"'{name}' is not here, so what is done cannot be known. {reason}")
         return
-    store.check(trials)
-    with no_empty_folders([store.folder]):
-        writable_folder(store.folder)
-        with store.lock():
-            store.init(trials)
-            status = runner.status(planned)
-            _say_plan(tuning, status, len(status.to_start(retry=retry)), say)
-            status, summary = do_jobs(status, planned, runner, log or [], until, retry=retry, quiet=quiet)
-    if summary.left:
-        say(f"The budget is spent: {counted(len(summary.left), 'run')} left. The same command goes on.")
-    if status.failed:
-        hint = "" if retry else " Try them again with --retry."
-        first = next(iter(status.failed.values()))
-        say(f"{len(status.failed)} of {status.total} runs failed; {FAILURES} says which.{hint} The first: {first}")
-    decided, undecided = tuning.decided(planned.jobs, status.done, status.failed)
-    _conclude(tuning, tuning.key(planned.jobs), decided, undecided, store.folder, as_json=as_json)
+    status = _try_all(tuning, runner, planned, logs or [], until, retry=retry, quiet=as_json)
+    _conclude(tuning, *tuning.decided(planned.jobs, status.done, status.failed), runner.store.folder, as_json=as_json)
     if status.failed:
         raise typer.Exit(SOME_FAILED)
 
 
-def _refuse_what_does_not_go_together(what: str | None, of_one: Given, only: Sequence[str] | None) -> None:
-    """A study says by itself what is tried; one base method is all that the other options name."""
-    flags = {"set": "--set", **{name: f"--{name.replace('_', '-')}" for name in (*SHARED, *OF_MEMORY, "lr", "rho")}}
-    for name, flag in flags.items():
+def _try_all(
+    tuning: TuningStudy,
+    runner: StudyRunner,
+    planned: PlannedJobs,
+    logs: Sequence[str],
+    until: float | None,
+    *,
+    retry: bool,
+    quiet: bool,
+) -> StoreStatus:
+    """Run what is to be tried, and say what is missing; return where it then stands."""
+    store = runner.store
+    store.check(tuning.trials)
+    with no_empty_folders([store.folder]):
+        writable_folder(store.folder)
+        with store.lock():
+            store.init(tuning.trials)
+            status = runner.status(planned)
+            _echo_plan(tuning, status, log, retry=retry)
+            status, summary = do_jobs(status, planned, runner, logs, until, retry=retry, quiet=quiet)
+    log_what_is_missing(status, summary, retry=retry)
+    return status
+
+
+def _check_options(what: str | None, of_one: Given, only: Sequence[str] | None) -> None:
+    """Refuse options of one base method beside a study, which says by itself what is tried."""
+    for name in (*SHARED, *OF_MEMORY, "lr", "rho", "set"):
         if what is not None and of_one.get(name) is not None:
             raise UsageError(
-                f"{flag} is for one base method; the study '{what}' says what is tried. Leave one of them out."
+                f"--{name} is for one base method; the study '{what}' says what is tried. Leave one of them out."
             )
     if what is None and only:
         raise UsageError("--only is for a study; one base method is named by --method and --data.")
@@ -179,7 +174,7 @@ def _one_method(given: Given, rates: str, constants: Sequence[str], rho: str | N
 
 def _study(what: str, only: Sequence[str]) -> Study:
     """The tries of many base methods, by name or from a file."""
-    study = equal_tuning() if what == NAME else chosen(what)
+    study = chosen(what)
     wishes = (*study.only, *only)
     if seeds := next((wish for wish in wishes if wish.startswith("seed=")), None):
         raise UsageError(
@@ -201,40 +196,26 @@ def _split(
     )
 
 
-def _say_plan(tuning: TuningStudy, status: StoreStatus, left: int, speak: Callable[[str], None]) -> None:
-    """What is tried of whom, and how much of it is to do."""
-    numbers, names = {tuning.tries_of(base) for base in tuning.tries}, list(tuning.tries)
-    most = max(numbers)
+def _echo_plan(tuning: TuningStudy, status: StoreStatus, print_line: Callable[[str], None], *, retry: bool) -> None:
+    """Say what is tried of whom, and how much of it is to do."""
+    names = list(tuning.tries)
+    numbers = {tuning.tries_of(base) for base in names}
     up_to = "up to " if len(numbers) > 1 else ""
     whom = names[0] if len(names) == 1 else f"{len(names)} base methods"
     tasks = tuning.split.first_tasks
     where = "all tasks" if tasks is None else f"the first {counted(tasks, 'task')}"
     failed = f"; {len(status.failed)} failed before." if status.failed else "."
-    speak(
-        f"{whom}: {up_to}{counted(most, 'try')} without ODEDM and {up_to}{most} with it, "
-        f"{counted(len(tuning.split.seeds), 'seed')} each, on {where}; {counted(left, 'run')} to do of {status.total}"
-        f"{failed}"
+    print_line(
+        f"{whom}: {up_to}{counted(max(numbers), 'try')} without ODEDM and {up_to}{max(numbers)} with it, "
+        f"{counted(len(tuning.split.seeds), 'seed')} each, on {where}; "
+        f"{counted(len(status.to_start(retry=retry)), 'run')} to do of {status.total}{failed}"
     )
-    if tuning.not_tried:
-        speak(_drawn(tuning))
-
-
-def _drawn(tuning: TuningStudy) -> str:
-    """That not all combinations are tried, and which are not; of several base methods those of the first."""
-    base, arms = next(iter(tuning.not_tried.items()))
-    words = []
-    for arm, left in arms.items():
-        drawn, further = tuning.tries_of(base), len(left) - MOST_NAMED
-        named = "; ".join(left[:MOST_NAMED]) + (f"; and {further} more" if further > 0 else "")
-        words.append(f"{arm.capitalize()} ODEDM {drawn} of {drawn + len(left)} combinations drawn; not tried: {named}.")
-    bases = len(tuning.not_tried)
-    return f"Of {bases} base methods some are drawn. {base}: {' '.join(words)}" if bases > 1 else " ".join(words)
 
 
 def _choices(rates: str, given: Sequence[str]) -> dict[str, tuple[Any, ...]]:
     once = "give it once, with all its values"
-    found = pairs("--set", "constant", [f"lr={rates}", *given], "NAME=X,Y,…, e.g. {} alpha=0.1,0.5", once)
-    return {name: _values("--lr" if name == "lr" else f"--set {name}", text) for name, text in found.items()}
+    texts = pairs("--set", "constant", [f"lr={rates}", *given], "NAME=X,Y,…, e.g. {} alpha=0.1,0.5", once)
+    return {name: _values("--lr" if name == "lr" else f"--set {name}", text) for name, text in texts.items()}
 
 
 def _values(flag: str, text: str) -> tuple[Any, ...]:
@@ -258,46 +239,25 @@ Decided = Mapping[str, Mapping[str, Sequence[tuple[TrialResult, Grid]]]]
 
 
 def _conclude(
-    tuning: TuningStudy, key: str, decided: Decided, undecided: Mapping[str, int], folder: Path, *, as_json: bool
+    tuning: TuningStudy, decided: Decided, undecided: Mapping[str, int], folder: Path, *, as_json: bool
 ) -> None:
-    """The choice of every base method, here and in the folder, and which are missing."""
+    """Show and write the choice of every base method, and say which are missing."""
     for base, left in undecided.items():
-        missing = f"{counted(left, 'run')} left" if left else "every try of one arm failed"
-        say(f"No choice yet: {base}, {missing}.")
+        missing = f"{counted(left, 'run')} left" if left else "every try of one arm failed; --retry tries them again"
+        log(f"No choice yet: {base}, {missing}.")
     if not decided:
-        on = (
-            "The same command goes on from here"
-            if any(undecided.values())
-            else "Give other values, or try again with --retry"
-        )
-        raise UsageError(f"Nothing is decided yet. {on}.")
-    plain = tuning.to_dict(decided, undecided)
-    path = _write_choices(folder, tuning.as_study(decided), plain, key)
+        raise UsageError("Nothing is decided yet. The same command goes on from here.")
+    plain, path = tuning.to_dict(decided, undecided), folder / CHOICES
+    write_text(path.with_suffix(".json"), json.dumps(plain, indent=1, ensure_ascii=False) + "\n")
+    write_text(path, tuning.as_study(decided).to_toml())
     if as_json:
-        tell_json({**plain, "choices": str(path)})
+        echo_json({**plain, "choices": str(path)})
         return
     if len(tuning.tries) == 1:
         _show_tries(next(iter(decided.values())))
     else:
         _show_choices(decided)
-    if path.name != CHOICES:
-        say(f"'{path.with_name(CHOICES)}' is the choice among other tries, and stays; this one is '{path.name}'.")
-    say(f"The choices as a study: odedm study {path}")
-
-
-def _write_choices(folder: Path, study: Study, plain: Mapping[str, Any], key: str) -> Path:
-    """Keep choices and what they were made by, and say in which file.
-
-    Where the usual file holds a choice among other tries it stays, and these are called by their tries, as is the
-    study, so that its runs get a folder of their own.
-    """
-    path = folder / CHOICES
-    if path.is_file() and not path.read_text(encoding="utf-8").startswith(f"{HEAD}{key}."):
-        path = folder / f"tuned-{key}.toml"
-        study = replace(study, name=f"{study.name[:80]}-{key}")
-    write_text(path.with_suffix(".json"), json.dumps(plain, indent=1, ensure_ascii=False) + "\n")
-    write_text(path, f"{HEAD}{key}.\n{study.to_toml()}")
-    return path
+    log(f"The choices as a study: odedm study {path}")
 
 
 def _show_tries(arms: Mapping[str, Sequence[tuple[TrialResult, Grid]]]) -> None:
@@ -309,7 +269,7 @@ def _show_tries(arms: Mapping[str, Sequence[tuple[TrialResult, Grid]]]) -> None:
             table.add_row(Text(result.words), _score(result), str(len(result.scores)))
         out.print(table)
     for sentence in rates_at_an_end(tried):
-        say(sentence)
+        log(sentence)
 
 
 def _show_choices(decided: Decided) -> None:

@@ -15,7 +15,8 @@ Array = np.ndarray[Any, Any]
 
 LABEL_KINDS = {"U": "text", "b": "true or false", "i": "whole numbers", "f": "numbers"}
 """What labels can be, by the kind of their array; all of a stream are of one kind."""
-_KIND_OF_TYPE = {str: "U", bool: "b", int: "i", float: "f"}
+LABEL_TYPES: dict[str, type] = {"U": str, "b": bool, "i": np.int64, "f": np.float64}
+PYTHON_TYPES = {str: "U", bool: "b", int: "i", float: "f"}
 
 
 def as_array(x: Any, what: str) -> Array:
@@ -39,11 +40,12 @@ def as_array(x: Any, what: str) -> Array:
     if kind == "O" and not any(isinstance(value, np.datetime64 | np.timedelta64) for value in array.flat):
         try:
             return array.astype(np.float64)
-        except Exception:
+        except Exception:  # a value's own conversion may raise anything
             pass
     if kind not in "buif":
+        dtype = array.dtype if array.ndim else type(x).__name__
         raise UsageError(
-            f"{what} must hold numbers; it holds {array.dtype}. Turn categories, dates and text into numbers first."
+            f"{what} must hold numbers; it holds {dtype}. Turn categories, dates and text into numbers first."
         )
     return array
 
@@ -61,10 +63,10 @@ def _frame_as_array(frame: Any) -> Array:
     columns = []
     for place, name in enumerate(frame.columns):
         try:
-            column = frame.iloc[:, place].to_numpy()
-            if np.asarray(column).dtype.kind in "mM":
-                raise TypeError("dates are no numbers")
-            columns.append(np.asarray(column, dtype=np.float64))
+            column = np.asarray(frame.iloc[:, place].to_numpy())
+            if column.dtype.kind in "mM":
+                raise TypeError
+            columns.append(column.astype(np.float64))
         except (TypeError, ValueError, AttributeError):
             raise UsageError(
                 f"The column {short_repr(name)} does not hold numbers alone. Turn it into numbers, fill what is "
@@ -80,29 +82,28 @@ def as_labels(y: Any, what: str = "y") -> Array:
     (['cat', 'dog'], [1.0, 2.5])
     """
     if isinstance(y, Tensor):
-        label = as_array(y, what)
+        labels = as_array(y, what)
     elif hasattr(y, "__array__"):
-        label = np.asarray(y)
+        labels = np.asarray(y)
     elif isinstance(y, list | tuple | range):
-        label = _array_of_values(y, what) if len(y) else np.zeros(0, np.int64)
+        labels = _array_of_values([*y], what)
     else:
         raise UsageError(
             f"{what} must be a list or an array of labels, one label for each row; {short_repr(y)} was given."
         )
-    if label.ndim != 1:
-        raise UsageError(f"{what} must be one label for each row, [n]; its shape is {list(label.shape)}.")
-    if label.dtype.kind == "O":
-        label = _array_of_values(label.tolist(), what)
-    if label.dtype.kind in "iu":
-        if label.dtype == np.uint64 and label.size and label.max() > np.iinfo(np.int64).max:
-            raise _refused_label(label.tolist(), int(label.argmax()), what)
-        label = label.astype(np.int64, copy=False)
-    if label.dtype.kind == "f":
-        _check_finite(label.tolist(), what)
-        label = label.astype(np.float64)
-    if label.dtype.kind not in LABEL_KINDS:
-        raise UsageError(f"{what} must hold whole numbers, numbers, text, or true and false; it holds {label.dtype}.")
-    return label
+    if labels.ndim != 1:
+        raise UsageError(f"{what} must be one label for each row, [n]; its shape is {list(labels.shape)}.")
+    if labels.dtype.kind == "O":
+        labels = _array_of_values(labels.tolist(), what)
+    kind = "i" if labels.dtype.kind == "u" else labels.dtype.kind
+    if kind not in LABEL_KINDS:
+        raise UsageError(f"{what} must hold whole numbers, numbers, text, or true and false; it holds {labels.dtype}.")
+    wrong = ~np.isfinite(labels) if kind == "f" else np.zeros(0, bool)
+    if labels.dtype == np.uint64:
+        wrong = labels > np.iinfo(np.int64).max
+    if wrong.any():
+        raise _refused_label(labels.tolist(), int(wrong.argmax()), what)
+    return labels.astype(LABEL_TYPES[kind], copy=False) if kind in "if" else labels
 
 
 def check_same_length(rows: int, values: int, x: str = "x", y: str = "y") -> None:
@@ -116,46 +117,25 @@ def check_same_length(rows: int, values: int, x: str = "x", y: str = "y") -> Non
         raise UsageError(f"{x} has {rows} rows but {y} has {values}; give one for each row.")
 
 
-def _array_of_values(given: Any, what: str) -> Array:
+def _array_of_values(values: list[Any], what: str) -> Array:
     """Return plain values as an array of one type: numpy itself would turn [1, 'a'] into text."""
-    values = [value.item() if isinstance(value, np.generic | Tensor) and value.ndim == 0 else value for value in given]
-    values = [str(value) if isinstance(value, str) else value for value in values]
-    first: dict[type, int] = {}
-    for place, value in enumerate(values):
-        first.setdefault(type(value), place)
-    for kind, place in first.items():
-        if kind not in _KIND_OF_TYPE:
-            raise _refused_label(values, place, what)
-    if float in first:
-        _check_finite(values, what)
-    if set(first) == {int, float}:
-        first = {float: 0}
-    if len(first) > 1:
-        (one, at), (other, later) = [*first.items()][:2]
+    plain = [value.item() if isinstance(value, np.generic | Tensor) and value.ndim == 0 else value for value in values]
+    for row, value in enumerate(plain):
+        legal = math.isfinite(value) if type(value) is float else type(value) in PYTHON_TYPES
+        if not legal or (type(value) is int and not -(2**63) <= value < 2**63):
+            raise _refused_label(plain, row, what)
+    types = [*dict.fromkeys(map(type, plain))] or [int]
+    if len(types) > 1 and {*types} != {int, float}:
+        rows = [next(row for row, value in enumerate(plain) if type(value) is kind) for kind in types[:2]]
+        first, other = (f"{LABEL_KINDS[PYTHON_TYPES[type(plain[row])]]} ({short_repr(plain[row])})" for row in rows)
         raise UsageError(
-            f"Labels must be of one type: row {at} has {_word(one)} ({short_repr(values[at])}), row {later} "
-            f"{_word(other)} ({short_repr(values[later])}). Convert them to one."
+            f"Labels must be of one type: row {rows[0]} has {first}, row {rows[1]} {other}. Convert them to one."
         )
-    kind = next(iter(first))
-    for place, value in enumerate(values):
-        ends_in_nul = isinstance(value, str) and value.endswith("\0")
-        if ends_in_nul or (kind is int and not -(2**63) <= value < 2**63):
-            raise _refused_label(values, place, what)
-    return np.array(values, dtype={int: np.int64, float: np.float64}.get(kind, kind))
+    return np.array(plain, dtype=LABEL_TYPES["f" if float in types else PYTHON_TYPES[types[0]]])
 
 
-def _check_finite(values: list[Any], what: str) -> None:
-    for place, value in enumerate(values):
-        if isinstance(value, float) and not math.isfinite(value):
-            raise _refused_label(values, place, what)
-
-
-def _word(kind: type) -> str:
-    return LABEL_KINDS[_KIND_OF_TYPE[kind]]
-
-
-def _refused_label(values: list[Any], place: int, what: str) -> UsageError:
+def _refused_label(values: list[Any], row: int, what: str) -> UsageError:
     return UsageError(
-        f"The label of row {place} of {what} is {short_repr(values[place])}; labels are text that does not end in a "
-        "NUL, whole numbers of 64 bits, finite numbers, or true and false. Leave rows without a label out."
+        f"The label of row {row} of {what} is {short_repr(values[row])}; labels are text, whole numbers of 64 bits, "
+        "finite numbers, or true and false. Leave rows without a label out."
     )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from odedm.core.errors import InvalidFileError, require
-from odedm.core.files import check_file, read_bytes, write_text
+from odedm.core.errors import require
+from odedm.core.files import check_file, write_text
+from odedm.core.plain_data import read_json
 
 SCHEMA = "odedm.files/1"
 FILE = "checksums.json"
@@ -26,16 +26,11 @@ def file_hash(path: Path) -> str:
         return hashlib.file_digest(file, partial(hashlib.blake2b, digest_size=32)).hexdigest()
 
 
-def compute_checksums(folder: Path, names: Iterable[str]) -> Checksums:
-    """Return sizes and digests of files in a folder."""
-    return {name: {"bytes": (folder / name).stat().st_size, "blake2b": file_hash(folder / name)} for name in names}
-
-
 def write_checksums(folder: Path) -> None:
     """Write the checksums of every file in a folder beside them: the last thing to do before it is renamed."""
-    names = sorted(path.name for path in folder.iterdir() if path.name != FILE)
-    plain = {"schema": SCHEMA, "files": compute_checksums(folder, names)}
-    write_text(folder / FILE, json.dumps(plain, indent=1) + "\n")
+    paths = sorted(path for path in folder.iterdir() if path.name != FILE)
+    files = {path.name: {"bytes": path.stat().st_size, "blake2b": file_hash(path)} for path in paths}
+    write_text(folder / FILE, json.dumps({"schema": SCHEMA, "files": files}, indent=1) + "\n")
 
 
 def read_checksums(folder: Path) -> Checksums | None:
@@ -47,16 +42,12 @@ def read_checksums(folder: Path) -> Checksums | None:
     schema = plain.get("schema") if isinstance(plain, dict) else None
     require(schema == SCHEMA, f"{FILE} is no list of checksums of the format '{SCHEMA}'")
     files: Checksums = plain.get("files")
-    require(are_checksums(files), f"{FILE} does not list files by name, size and checksum")
+    require(_are_checksums(files), f"{FILE} does not list files by name, size and checksum")
     return files
 
 
-def are_checksums(value: object) -> bool:
-    """Return whether these are checksums by names that cannot lead out of their folder.
-
-    >>> are_checksums({"a": {"bytes": 1, "blake2b": "0" * 64}}), are_checksums({"../a": {"bytes": 1, "blake2b": "0"}})
-    (True, False)
-    """
+def _are_checksums(value: object) -> bool:
+    """Return whether these are checksums by names that cannot lead out of their folder."""
     return isinstance(value, dict) and all(
         isinstance(name, str)
         and Path(name).name == name != ".."
@@ -83,18 +74,3 @@ def check_one(folder: Path, name: str) -> None:
     if checksums is not None:
         require(name in checksums, f"the checksums leave out {name}")
         check_files(folder, {name: checksums[name]})
-
-
-def read_json(path: Path, limit: int) -> Any:
-    """Return what a JSON file of at most `limit` bytes holds; InvalidFileError where it is none."""
-    content = read_bytes(path, limit)
-    require(content, f"{path.name} is empty")
-    try:
-        return json.loads(content, parse_constant=no_constant)
-    except (ValueError, RecursionError) as error:
-        raise InvalidFileError(f"{path.name} cannot be read ({type(error).__name__}: {str(error)[:120]})") from error
-
-
-def no_constant(word: str) -> Any:
-    """Refuse NaN and Infinity, which Python would read and others would not."""
-    raise ValueError(f"{word} is no JSON")

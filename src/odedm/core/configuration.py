@@ -17,6 +17,16 @@ from odedm.core.errors import UsageError, short_repr
 from odedm.core.validators import Validator
 
 T = TypeVar("T")
+IN_SIGHT = frozenset(
+    {
+        *("data", "tasks", "imbalance", "limit"),
+        *("method", "net", "batch", "epochs"),
+        *("memory", "capacity", "rho", "k", "distance", "dac", "replay"),
+        *("seed", "device", "threads", "evidence", "anytime", "keep_model"),
+        *("workers", "backend"),
+    }
+)
+"""Settings that are options of the command line; the others are given as `--set GROUP.NAME=VALUE`."""
 
 
 @dataclass(frozen=True)
@@ -61,13 +71,11 @@ def _settings_of(kind: Any) -> dict[str, Setting]:
     A class with settings in parts of its own has them side by side: `flat_settings()` names them, `flat()` gives an
     object's, and `from_flat(**settings)` makes one of them.
     """
-    if hasattr(kind, "flat_settings"):
-        flat: dict[str, Setting] = kind.flat_settings()
-        return flat
-    return own_settings(kind)
+    flat: Callable[[], dict[str, Setting]] | None = getattr(kind, "flat_settings", None)
+    return flat() if flat else field_settings(kind)
 
 
-def own_settings(kind: Any) -> dict[str, Setting]:
+def field_settings(kind: Any) -> dict[str, Setting]:
     """Return the settings that are fields of a data class itself."""
     settings = {field.name: field.metadata["setting"] for field in fields(kind) if "setting" in field.metadata}
     panel = getattr(kind, "PANEL", "")
@@ -82,7 +90,7 @@ settings_of: Callable[[Any], dict[str, Setting]] = functools.cache(_settings_of)
 
 def check_settings(plan: Any) -> None:
     """Put every setting of a data class into its own type, or refuse it; for `__post_init__`."""
-    for name, setting in own_settings(type(plan)).items():
+    for name, setting in field_settings(type(plan)).items():
         value = getattr(plan, name)
         if value is not None or not setting.optional:
             object.__setattr__(plan, name, setting.validator.validate(name, value))
@@ -98,10 +106,8 @@ def default_of(kind: Any, name: str) -> Any:
 
 def values_of(plan: Any) -> dict[str, Any]:
     """Return the settings of a data class by name, those of its parts side by side with its own."""
-    if hasattr(plan, "flat"):
-        flat: dict[str, Any] = plan.flat()
-        return flat
-    return {name: getattr(plan, name) for name in settings_of(type(plan))}
+    flat: Callable[[], dict[str, Any]] | None = getattr(plan, "flat", None)
+    return flat() if flat else {name: getattr(plan, name) for name in settings_of(type(plan))}
 
 
 def repr_without_defaults(plan: Any, always: Sequence[str] = ()) -> str:
@@ -132,21 +138,15 @@ def to_dict(plan: Any) -> dict[str, Any]:
     """
     settings = settings_of(type(plan))
     values = {
-        name: value for name, value in values_of(plan).items() if value is not None or not _if_given(settings, name)
+        name: value for name, value in values_of(plan).items() if value is not None or not settings[name].if_given
     }
     plain: dict[str, Any] = json.loads(json.dumps(values, default=str))
     return plain
 
 
-def _if_given(settings: Mapping[str, Setting], name: str) -> bool:
-    return name in settings and settings[name].if_given
-
-
-def from_dict(
-    kind: Callable[..., T], what: str, plain: Mapping[str, Any], known: Mapping[str, Setting] | None = None
-) -> T:
-    """Return a data class from plain data of anyone's: the very settings it has, each checked."""
-    known = settings_of(kind) if known is None else known
+def from_dict(kind: Callable[..., T], what: str, plain: Mapping[str, Any], **parts: Any) -> T:
+    """Return a data class from plain data of anyone's: the very settings it has, each checked, and other fields."""
+    known = settings_of(kind)
     unknown = [str(name)[:60] for name in plain if name not in known]
     if unknown:
         raise UsageError(
@@ -155,10 +155,19 @@ def from_dict(
     missing = [name for name, setting in known.items() if name not in plain and not setting.if_given]
     if missing:
         raise UsageError(f"A stored {what} lacks '{missing[0]}'; it has {', '.join(map(str, plain))}.")
-    return getattr(kind, "from_flat", kind)(**plain)
+    return getattr(kind, "from_flat", kind)(**plain, **parts)
 
 
 def identity(kind: Any, plain: Mapping[str, Any]) -> dict[str, Any]:
     """Return what of the plain data decides what a run is: all but `speed_only` settings."""
     speed_only = {name for name, setting in settings_of(kind).items() if setting.speed_only}
     return {name: value for name, value in plain.items() if name not in speed_only}
+
+
+def option_text(group: str, name: str, value: object) -> str:
+    """Return a setting with its value as a command has it.
+
+    >>> option_text("stream", "blur", 0.1), option_text("training", "batch", 64)
+    ('--set stream.blur=0.1', '--batch 64')
+    """
+    return f"--{name.replace('_', '-')} {value}" if name in IN_SIGHT else f"--set {group}.{name}={value}"

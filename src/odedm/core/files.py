@@ -9,7 +9,6 @@ import secrets
 import shutil
 import stat
 import tempfile
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -23,9 +22,6 @@ from odedm.core.errors import (
     is_infrastructure_error,
     require,
 )
-
-ABANDONED = 3600.0
-"""Seconds after which a temporary file of a single save is taken for what a killed process left."""
 
 
 def expand_user(path: str | Path = "~") -> Path:
@@ -143,13 +139,9 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def write_for_user(what: str, path: Path, write: Callable[[Path], object]) -> Path:
-    """Call `write` for a path that a user gave, and make the folders on its way; `what` it is, for the error.
-
-    What killed processes left beside it is removed, as far as no process can be at it any more.
-    """
+    """Call `write` for a path that a user gave, and make the folders on its way; `what` it is, for the error."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        remove_stale(path.resolve(), older_than=ABANDONED)
         write(path)
     except (OSError, InfrastructureError) as error:
         cause = error.__cause__ or error
@@ -215,17 +207,14 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
             shutil.rmtree(staging, ignore_errors=True)
 
 
-def remove_stale(folder: Path, *, older_than: float = 0.0) -> None:
+def remove_stale(folder: Path) -> None:
     """Remove what killed processes left of their work on a folder or file; move one that lies aside back.
 
-    Only for who knows that no other process is at work on it, or with an age in seconds that no such work reaches.
+    Only for who knows that no other process is at work on it.
     """
-    # whole names, as `_beside` and checkpoints on their way out have them: what is left of "a.1" is none of "a"'s
-    mark = re.compile(re.escape(f".{folder.name}.") + r"\d+\.(gone|[0-9a-f]{8}(\.old)?)")
-    latest = time.time() - older_than
+    # whole names, as `_beside` has them: what is left of "a.1" is none of "a"'s
+    mark = re.compile(re.escape(f".{folder.name}.") + r"\d+\.[0-9a-f]{8}(\.old)?")
     for path in [path for path in folder.parent.iterdir() if mark.fullmatch(path.name)]:
-        if older_than and path.lstat().st_mtime > latest:
-            continue
         if path.name.endswith(".old") and not folder.exists():
             os.replace(path, folder)
         elif path.is_dir():

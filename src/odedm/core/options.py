@@ -6,84 +6,59 @@ A part says nothing of them: the keywords of its constructor are its options, an
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Collection, Mapping
+from typing import Any
 
 from odedm.core.errors import UsageError
 from odedm.core.validators import LARGEST, Bool, Float, Int, Text, Validator, refused
 
-LEGAL = {bool: "true or false", int: "a whole number", float: "a finite float", str: "text"}
-LARGEST_FLOAT = 3.4028234e38
-"""What float32 can hold: beyond it a number is infinite where it is used."""
-VALIDATORS: dict[type, Validator] = {
-    bool: Bool(),
-    int: Int(-LARGEST),
-    float: Float(-LARGEST_FLOAT, LARGEST_FLOAT),
-    str: Text(),
-}
+VALIDATORS: dict[type, Validator] = {bool: Bool(), int: Int(-LARGEST), float: Float(), str: Text()}
 """How a value of each type is read."""
 
 
-class Reserved(NamedTuple):
-    """What of a constructor the run sets, not the user: so many arguments by their place, and some by name."""
-
-    first: int = 0
-    names: tuple[str, ...] = ()
-
-
-NOTHING = Reserved()
-
-
-def options_of(kind: Any, reserved: Reserved = NOTHING) -> dict[str, Any]:
+def options_of(kind: Any, first: int = 0, without: Collection[str] = ()) -> dict[str, Any]:
     """Return the options of a class with their defaults: keywords of its constructor, but for those that the run sets.
+
+    Those are the `first` ones, which it gets by their place, and others by name.
 
     >>> class Policy:
     ...     def __init__(self, capacity, *, classes=0, alpha=0.5): ...
-    >>> options_of(Policy, Reserved(1, ("classes",)))
+    >>> options_of(Policy, 1, ["classes"])
     {'alpha': 0.5}
     """
-    parameters = list(inspect.signature(kind).parameters.values())[reserved.first :]
+    parameters = list(inspect.signature(kind).parameters.values())[first:]
     named = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    settable = [p for p in parameters if p.kind in named and p.name not in reserved.names]
-    return {parameter.name: parameter.default for parameter in settable}
+    return {p.name: p.default for p in parameters if p.kind in named and p.name not in without}
 
 
-def name_and_options(table: Mapping[str, Any], part: Any, options: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """Return a part that was given as a class or an object, as its name and the options that it was made with.
+def class_and_options(part: Any, options: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Return the class of a part that was given as an object, and the options that it was made with but for defaults.
 
-    A class that is not in the table stays itself. Options that hold their default are left out; a name stays a name.
+    A name or a class stays itself.
 
-    >>> from odedm.core.registry import RETRIEVALS
-    >>> name_and_options(RETRIEVALS, "mir", {"candidates": 20})
-    ('mir', {'candidates': 20})
-    >>> name_and_options(RETRIEVALS, RETRIEVALS["mir"].load()(candidates=30), {})
-    ('mir', {'candidates': 30})
+    >>> from odedm.training.retrieval import MIR
+    >>> class_and_options(MIR(candidates=30), {}) == (MIR, {"candidates": 30})
+    True
     """
-    if isinstance(part, str):
+    if isinstance(part, str | type):
         return part, dict(options)
-    kind = part if isinstance(part, type) else type(part)
     try:
-        known = {} if isinstance(part, type) else options_of(kind)
+        known = options_of(type(part))
     except (ValueError, TypeError):  # a number, say: refused where a name is wanted
         return part, dict(options)
     changed = {name: getattr(part, name) for name, default in known.items() if getattr(part, name, default) != default}
-    ours = kind.__module__.startswith("odedm.")
-    name = next((name for name, entry in table.items() if ours and entry.load() is kind), kind)
-    return name, {**changed, **options}
+    return type(part), {**changed, **options}
 
 
-def read_options(what: str, kind: Any, options: Mapping[str, Any], reserved: Reserved = NOTHING) -> dict[str, Any]:
-    """Return the given options in their own types, or a sentence on which there are; a command line gives all as text.
+def read_options(what: str, known: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options in the types of their defaults, or refuse one that is not known; a command line gives all as text.
 
-    >>> class Policy:
-    ...     def __init__(self, *, alpha=0.5): ...
-    >>> read_options("The policy 'mine'", Policy, {"alpha": "0.25"})
+    >>> read_options("The policy 'mine'", {"alpha": 0.5}, {"alpha": "0.25"})
     {'alpha': 0.25}
-    >>> read_options("The policy 'mine'", Policy, {"beta": 1})
+    >>> read_options("The policy 'mine'", {"alpha": 0.5}, {"beta": 1})
     Traceback (most recent call last):
     odedm.UsageError: The policy 'mine' has no option 'beta'; it has alpha.
     """
-    known = options_of(kind, reserved)
     for name in options:
         if name not in known:
             raise UsageError(f"{what} has no option '{name}'; it has {', '.join(known) or 'none'}.")
@@ -110,11 +85,12 @@ def cast_like(name: str, value: Any, default: Any) -> Any:
     kind = type(default)
     if default is None or default is inspect.Parameter.empty:
         return value
+    validator = VALIDATORS.get(kind)
     try:
-        if kind in VALIDATORS:
-            return VALIDATORS[kind].from_any(value)
-        if isinstance(value, str | bool):  # its letters are no values
-            raise TypeError
-        return kind(value)
+        if validator is None and not isinstance(value, str | bool):  # whose letters are no values
+            return kind(value)
+        if validator is not None:
+            return validator.from_any(value)
     except (ValueError, TypeError, KeyError, OverflowError):
-        raise refused(name, LEGAL.get(kind, f"a {kind.__name__}"), value) from None
+        pass
+    raise refused(name, f"a {kind.__name__}" if validator is None else validator.expected, value)

@@ -1,11 +1,15 @@
-"""Plain data, as JSON holds it: flat names, what differs between two of them, and a checksum."""
+"""Plain data, as JSON holds it: read from files of anyone's, its flat names, what differs, and a checksum."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
+
+from odedm.core.errors import InvalidFileError, require
+from odedm.core.files import read_bytes
 
 ABSENT = object()
 """What stands for a value that is not there."""
@@ -14,16 +18,48 @@ DEEPEST = 32
 """Levels of lists and objects in each other that no file of ours has; some hundreds more are too many for Python."""
 
 
-def too_deep(plain: object, limit: int = DEEPEST) -> bool:
+def read_json(path: Path, limit: int) -> Any:
+    """Return what a JSON file of at most `limit` bytes holds; InvalidFileError where it is none."""
+    content = read_bytes(path, limit)
+    require(content, f"{path.name} is empty")
+    try:
+        return parse_json(content)
+    except ValueError as error:
+        raise InvalidFileError(f"{path.name} cannot be read ({type(error).__name__}: {str(error)[:120]})") from error
+
+
+def parse_json(text: str | bytes, deepest: int = DEEPEST) -> Any:
+    """Return what a text of anyone's holds; ValueError where it is no JSON, or lies deeper in itself.
+
+    >>> parse_json("[NaN]")
+    Traceback (most recent call last):
+    ValueError: NaN is no JSON
+    """
+    try:
+        plain = json.loads(text, parse_constant=_refuse_constant)
+    except RecursionError as error:
+        raise ValueError("it lies too deep in itself") from error
+    if _is_deeper(plain, deepest):
+        raise ValueError(f"more than {deepest} levels of it lie in each other")
+    return plain
+
+
+def _refuse_constant(word: str) -> Any:
+    """Refuse NaN and Infinity, which Python would read and others would not."""
+    raise ValueError(f"{word} is no JSON")
+
+
+def _is_deeper(plain: object, limit: int) -> bool:
     """Return whether lists and objects lie in each other beyond so many levels.
 
-    >>> too_deep([[1]]), too_deep({"a": [[1]]}, 2)
+    >>> _is_deeper([[1]], 2), _is_deeper({"a": [[1]]}, 2)
     (False, True)
     """
-    if not isinstance(plain, dict | list):
-        return False
-    values = plain.values() if isinstance(plain, dict) else plain
-    return limit == 0 or any(too_deep(value, limit - 1) for value in values)
+    level: list[Any] = [plain]
+    for _ in range(limit + 1):
+        level = [part for part in level if isinstance(part, dict | list)]
+        level = [value for part in level for value in (part.values() if isinstance(part, dict) else part)]
+    return bool(level)
 
 
 def json_hash(plain: Any, size: int = 16) -> str:

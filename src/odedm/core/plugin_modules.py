@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from odedm.core.errors import UsageError, describe_error
-from odedm.core.extension_points import POINTS, PluginEntry, loading, plugin_entries, plugins
 from odedm.core.plain_data import json_hash
-from odedm.core.plugins import safe_path
+from odedm.core.plugins import PluginEntry, loading, plugin_entries, plugins
+from odedm.core.processes import safe_path
+from odedm.core.registry import REGISTRIES
 
 MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 VERSIONED = {"odedm", "torch", *sys.stdlib_module_names}
@@ -50,13 +51,35 @@ def load_plugins(words: Iterable[str]) -> None:
             raise UsageError(f"The plug-in '{word}' cannot be used: {error}") from error
         except Exception as error:  # a module of anyone's may raise what it likes as it is imported
             raise UsageError(
-                f"The plug-in '{word}' cannot be imported: {describe_error(error)}. Give a module that Python finds, "
-                "or the path of its file, e.g. --plugin ./mine.py; ODEDM_TRACEBACK=1 shows the line that fails."
+                f"The plug-in '{word}' cannot be imported: {describe_error(error)}. Give a module that Python finds or "
+                "the path of a file; ODEDM_TRACEBACK=1 shows the line that fails."
             ) from error
         finally:
             loading.pop()
         plugins[name] = str(path.resolve()) if is_file else word
         module_hash(name)  # before its file is edited again
+
+
+def name_in_file(word: str) -> str:
+    """Return the name of a class or function in a Python file, "mine.py:make_net", which is imported as a plug-in.
+
+    >>> name_in_file("resnet18")
+    'resnet18'
+    """
+    file, _, attribute = word.rpartition(":")
+    if not file.endswith(".py"):
+        return word
+    load_plugins([file])
+    return f"{Path(file).stem}.{attribute}"
+
+
+def object_in_file(word: str) -> Any:
+    """Return the class, function or object that "mine.py:name" names."""
+    module, _, attribute = name_in_file(word).rpartition(".")
+    try:
+        return getattr(sys.modules[module], attribute)
+    except AttributeError:
+        raise UsageError(f"There is no '{attribute}' in '{word.rpartition(':')[0]}'.") from None
 
 
 def _import_file(name: str, path: Path) -> None:
@@ -82,15 +105,15 @@ def export_plugins() -> dict[str, Any]:
     return {
         "path": safe_path(),
         "plugins": list(plugins.values()),
-        "entries": [[e.point, name, e.target, e.about, e.title] for name, e in plugin_entries() if e.target],
+        "entries": [[e.group, name, e.target, e.about, e.title] for name, e in plugin_entries() if e.target],
     }
 
 
 def import_plugins(exported: Mapping[str, Any]) -> None:
     """Make known in this process what another one has exported; plug-ins are imported, the rest when it is needed."""
     sys.path.extend(path for path in exported["path"] if path not in sys.path)
-    for point, name, target, about, title in exported["entries"]:
-        POINTS[point].table.setdefault(name, PluginEntry(target, about, title, point=point))
+    for group, name, target, about, title in exported["entries"]:
+        REGISTRIES[group].setdefault(name, PluginEntry(target, about, title, group=group))
     load_plugins(exported["plugins"])
 
 
@@ -108,7 +131,7 @@ def origins(parts: Mapping[str, tuple[str, PluginEntry]]) -> dict[str, dict[str,
     plain = {}
     for setting, (_, entry) in parts.items():
         module = entry.target.partition(":")[0] or entry.plugin
-        code = None if entry.point == "data" else source_hash(entry.original(), module)
+        code = None if entry.group == "data" else source_hash(entry.original(), module)
         origin = entry.target or entry.plugin or None
         plain[setting] = {"title": entry.title, "from": origin, "again": entry.portable, "code": code}
     return plain

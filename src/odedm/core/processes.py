@@ -21,6 +21,12 @@ def safe_environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths)), "PYTHONSAFEPATH": "1"}
 
 
+def safe_path() -> list[str]:
+    """Return where Python looks for modules, without the current folder, which may hold another's files."""
+    folder = Path.cwd().resolve()
+    return [path for path in sys.path if path and Path(path).resolve() != folder]
+
+
 def start_program(module: str, *words: str) -> subprocess.Popen[bytes]:
     """Start a module of this very installation as a program, with pipes to its input and from its output.
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pkgutil import resolve_name
 from typing import Any
+
+from odedm.core.errors import UsageError, short_repr
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,48 @@ class Entry:
         return resolve_name(self.import_path)
 
 
-METHODS = {
+class Registry(dict[str, Any]):
+    """Names of one kind of part: an `Entry` each, or a line for what the package knows by its name.
+
+    Args:
+        group: what `odedm.register` calls it; entry points are in groups "odedm.methods", …
+        what: one of its parts in words.
+        needs: what a part from outside must be: a subclass of `base`, or anything that `has` these attributes.
+        reserved: names that settings give a meaning of their own.
+        adapt: makes of a part from outside what the package works with.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        what: str,
+        needs: str,
+        *,
+        base: str = "",
+        has: Sequence[str] = ("__call__",),
+        reserved: Sequence[str] = (),
+        adapt: str = "",
+    ) -> None:
+        super().__init__()
+        self.group, self.what, self.needs = group, what, needs
+        self.base, self.has, self.reserved, self.adapt = base, has, reserved, adapt
+
+    def check(self, name: str, part: Any) -> Any:
+        """Return what the package works with, made of a part from outside; refuse what is none of its kind."""
+        if self.base:
+            fits = isinstance(part, type) and issubclass(part, Entry(self.base, "").load())
+        else:
+            fits = all(hasattr(part, attribute) for attribute in self.has)
+        if not fits:
+            raise UsageError(f"The {self.what} '{name}' must be {self.needs}; {short_repr(part)} was given.")
+        missing = sorted(getattr(part, "__abstractmethods__", ())) if isinstance(part, type) else []
+        if missing:
+            raise UsageError(f"The {self.what} '{name}' lacks {', '.join(missing)}, which every {self.what} defines.")
+        return Entry(self.adapt, "").load()(part) if self.adapt else part
+
+
+METHODS = Registry("methods", "method", "a subclass of odedm.Method", base="methods.base:Method")
+METHODS |= {
     "er": Entry("methods.er:ER", "Experience replay: one cross-entropy over the stream batch and a replay draw.", "ER"),
     "der": Entry("methods.der:DER", "Dark experience replay: keeps the logits of stored rows where they were.", "DER"),
     "derpp": Entry(
@@ -75,6 +119,9 @@ METHODS = {
         "OnPro: contrast of class prototypes, turned views, mixtures of confused classes.",
         "OnPro",
     ),
+    "ncm": Entry("methods.ncm:NCM", "NCM: the nearest mean of all rows' features, no memory, no training.", "NCM"),
+    "slda": Entry("methods.slda:SLDA", "SLDA: linear discriminant analysis of features, no memory.", "SLDA"),
+    "ranpac": Entry("methods.ranpac:RanPAC", "RanPAC: ridge regression on random projections, no memory.", "RanPAC"),
 }
 
 MEMORIES = {
@@ -86,7 +133,10 @@ MEMORIES = {
     "none": Entry("memory.single_memory:NoMemory", "No memory at all: finetuning on the stream.", "no memory"),
 }
 
-POLICIES = {
+POLICIES = Registry(
+    "policies", "memory policy", "a subclass of odedm.Memory", base="memory.buffer:Buffer", reserved=("native", "none")
+)
+POLICIES |= {
     "reservoir": Entry("memory.reservoir:ReservoirMemory", "A uniform sample of the whole stream."),
     "task-quota": Entry("memory.quota:TaskQuota", "As many rows of every task, by a second visit when it ends (FDR)."),
     "class-quota": Entry(
@@ -107,17 +157,19 @@ POLICIES = {
 }
 """How short-term rows are chosen; a method's `native` is one of these."""
 
-RETRIEVALS = {
+RETRIEVALS = Registry("retrievals", "retrieval", "a subclass of odedm.Retrieval", base="training.retrieval:Retrieval")
+RETRIEVALS |= {
     "uniform": Entry("training.retrieval:Uniform", "Any stored rows, each equally likely."),
     "mir": Entry("training.retrieval:MIR", "Those whose loss the coming update would raise most.", "MIR"),
     "aser": Entry(
-        "training.shapley_retrieval:ShapleyRetrieval", "Rows worth much to stored ones and little to the batch.", "ASER"
+        "training.retrieval:ShapleyRetrieval", "Rows worth much to stored ones and little to the batch.", "ASER"
     ),
     "balanced": Entry("training.retrieval:Balanced", "As many rows of every class."),
 }
 """Which stored rows a replay draw takes."""
 
-DATASETS = {
+DATASETS = Registry("data", "data set", "a function that gives an odedm.Dataset")
+DATASETS |= {
     "fashion-mini": Entry("data.builtin:fashion_mini", "Fashion-MNIST subset, 300 + 100 a class, 28×28 (embedded)."),
     "fashion-mini-20": Entry("data.builtin:fashion_mini_20", "The same upright and lying, 20 classes in 10 tasks."),
     "fashion-mini-40": Entry("data.builtin:fashion_mini_40", "The same in four turns, 40 classes in 10 tasks."),
@@ -126,7 +178,13 @@ DATASETS = {
     "shapes": Entry("stream.synthetic:shapes", "Noisy 12×12 colour patterns, 6 classes (synthetic)."),
 }
 
-DISTANCES = {
+DISTANCES = Registry(
+    "distances",
+    "distance",
+    "a class or an object with fit, pairwise and between_sets (see odedm.Distance)",
+    has=("fit", "pairwise", "between_sets"),
+)
+DISTANCES |= {
     "sinkhorn": Entry(
         "selection.sinkhorn.transport:Sinkhorn", "Entropic optimal transport between feature histograms."
     ),
@@ -139,7 +197,15 @@ DISTANCES = {
 WITHOUT_CLUSTERS = ("random", "herding")
 """Names among the distances that choose rows without clusters, so that none can be compared by them."""
 
-NETS = {
+NETS = Registry(
+    "nets",
+    "net",
+    "an nn.Module, a class of one, or a function that makes one",
+    reserved=("auto",),
+    adapt="nets.wrap:net_factory",
+)
+NETS |= {
+    "linear": Entry("nets.small:Linear", "One linear layer, for vectors that are features already."),
     "mlp": Entry("nets.small:MLP", "Two hidden layers, for vectors."),
     "plain-cnn": Entry("nets.small:PlainCNN", "Two strided convolutions and a hidden layer, for small images."),
     "cnn": Entry("nets.small:SmallCNN", "Three convolutions and an average over places, for small images."),
@@ -148,34 +214,15 @@ NETS = {
     "vit": Entry("nets.vit:ViT", "Vision transformer (ViT-Tiny/16), for large images; reads weights from a file."),
 }
 
-TRANSFORMS: dict[str, Any] = {
+TRANSFORMS = Registry("transforms", "transform", "a function of images [n, ...] and a generator")
+TRANSFORMS |= {
     "data": "The data set's own training views: crops and mirror images where it says so.",
     "none": "Rows as they are, no training views.",
 }
 
-STREAM_LOSSES = {
-    "plain": "The cross-entropy among all classes.",
-    "asymmetric": "Among all but classes that were here before and are in no recent batch: replay alone moves those.",
-    "adjusted": "Logits plus the logarithm of each class's running frequency in the stream.",
-}
-"""What the stream's own rows are trained by."""
 
-PREDICTIONS = {
-    "head": "The network's linear head.",
-    "nearest-mean": "The nearest class mean of the memory's features, taken anew at every evaluation.",
-}
-
-VIEWS = {
-    "crop": "Replayed rows in the training views of the stream.",
-    "strong": "Replayed rows under AutoAugment's CIFAR-10 policy as well.",
-    "rotations": "Crop, and a further term: which of four turns stream and replayed images were given.",
-    "turned-classes": "Crop, and a further term: which class they are of, in which of four turns.",
-    "strong-turned": "Both: replayed rows under the policy, and the term of turned classes.",
-}
-STRONG_VIEWS = ("strong", "strong-turned")
-"""Those for which replayed rows go through AutoAugment's policy."""
-
-OPTIMIZERS: dict[str, Any] = {
+OPTIMIZERS = Registry("optimizers", "optimizer", "a function of parameters and keywords, or a class")
+OPTIMIZERS |= {
     "sgd": "Stochastic gradient descent by the method's rate, momentum and weight decay.",
     "adam": "Adam by the method's rate and weight decay.",
     "adamw": "AdamW by the method's rate and weight decay.",
@@ -191,84 +238,50 @@ OPTIMIZERS: dict[str, Any] = {
 }
 """Optimizers of torch.optim by their names in lower case."""
 
-SCHEDULES: dict[str, Any] = {
+SCHEDULES = Registry(
+    "schedules",
+    "schedule",
+    "a function of a batch's number that gives a factor, or of an optimizer that gives one of torch's schedulers",
+)
+SCHEDULES |= {
     "constant": "The method's rate throughout.",
     "linear": "From the method's rate to 0 on a line.",
     "cosine": "From the method's rate to 0 on half a cosine.",
 }
 """How the learning rate changes over the stream, or over each task."""
 
-SCHEDULE_SPANS = {
-    "stream": "Once over the whole stream.",
-    "task": "Anew in each task.",
+
+REGISTRIES: dict[str, Registry] = {
+    registry.group: registry
+    for registry in (METHODS, POLICIES, RETRIEVALS, DISTANCES, NETS, DATASETS, TRANSFORMS, OPTIMIZERS, SCHEDULES)
 }
-
-IMBALANCES = {
-    "standard": "All training rows.",
-    "imbalanced": "Even-numbered classes lose the rows at even positions, so they keep half.",
-    "imbalanced-all": "Every class loses the rows at even positions (the paper's other reading; stays balanced).",
-    "long-tail": "Class i keeps a share that falls geometrically to 1/factor (--set stream.factor).",
-}
-
-DOMAINS = {
-    "same": "Every task has all classes and other rows of them, which look the same.",
-    "permuted": "Every task has all classes, with the pixels or features in an order of its own.",
-    "rotated": "Every task has all classes, its images a quarter turn further than the task's before (2 to 4 tasks).",
-}
-
-REPLAYS = {
-    "auxiliary": "Draws from short-term as ever, plus one cross-entropy term on a long-term draw.",
-    "union": "Draws from short-term and long-term rows alike, no further term.",
-    "both": "Union draws plus the auxiliary term.",
-}
-
-AUTO_REPLAY = "The method's own of these; the auxiliary term where gamma or its rule is given. The default."
-
-GAMMA_RULES = {
-    "fixed": "The auxiliary term weighs γ.",
-    "share": "It weighs γ times the long-term part's share of the memory's rows.",
-}
-
-ANNOTATIONS = {
-    "end": "Logits of long-term rows by the network at the end of their task.",
-    "stream": "Logits that the rows had when they arrived.",
-}
-
-GROUNDS = {
-    "auto": "'grid' for images in pixel space, else 'profile'.",
-    "profile": "Mass moves cheaply between units that fire together.",
-    "grid": "Mass moves between pixels by their distance.",
-}
-
-CLASS_ORDERS = {
-    "natural": "Classes arrive in the order of their labels.",
-    "seed": "Classes arrive in an order drawn from the seed.",
-}
-
-EVAL_CLASSES = {
-    "seen": "Class-IL accuracy among the classes seen so far.",
-    "all": "Class-IL accuracy among all classes of the stream.",
-}
-
-SPACES = {
-    "features": "The network's penultimate layer, in evaluation mode.",
-    "pixels": "The raw image.",
-}
-
-DEVICES = {
-    "auto": "A GPU where there is one.",
-    "cpu": "The processor.",
-    "cuda": "A GPU by NVIDIA.",
-}
-
-PRECISIONS = {
-    "fp32": "float32 throughout.",
-    "tf32": "float32, but convolutions of a GPU round their inputs to 10 bits of fraction.",
-    "bf16": "The backbone in bfloat16; weights, BatchNorm's statistics, the head and losses in float32.",
-}
-
+"""What plug-ins may add to."""
 
 REFERENCE = Entry("paper.paper_reference:PaperReference", "The paper's numbers, beside which a report puts runs.")
+
+
+LIBRARY_NET = re.compile(r"(timm|torchvision):[A-Za-z0-9_.]+")
+
+
+@dataclass(frozen=True)
+class LibraryNetEntry(Entry):
+    """A net of another library, which is imported when a run needs it."""
+
+    def load(self) -> Any:
+        """Return what makes nets of it."""
+        return super().load()(self.title)
+
+
+def add_library_net(name: str) -> bool:
+    """Return whether a name is that of a net in another library, which then stands among the nets.
+
+    >>> add_library_net("resnet18"), add_library_net("timm:hf-hub:some/one")
+    (False, False)
+    """
+    if LIBRARY_NET.fullmatch(name) is None:
+        return False
+    NETS[name] = LibraryNetEntry("nets.backbones:LibraryNet", f"A model of {name.partition(':')[0]}.", name)
+    return True
 
 
 def typed(table: Mapping[str, Any]) -> list[str]:

@@ -16,9 +16,9 @@ from odedm.core.errors import UsageError, short_repr
 from odedm.core.rows import ColumnSpec, Rows
 
 LABEL = ColumnSpec("label", dtype=torch.int64)
-OWN = "own."
+USER_PREFIX = "own."
 """Stands before the names of users' columns inside a store, so that none can be mistaken for ours."""
-TAKEN = ("images", "labels", "prototype")
+RESERVED_COLUMNS = ("images", "labels", "prototype")
 TYPES = {
     str(dtype).removeprefix("torch."): dtype
     for dtype in (
@@ -58,14 +58,8 @@ class RowSchema:
 
     @classmethod
     def of_inputs(cls, x: Any, what: str = "x") -> tuple[RowSchema, Tensor]:
-        """Return the schema of a network's inputs, and the inputs [n, ...]; `what` is their name in a sentence.
-
-        Columns of vectors whose differences would drown in float32, times in nanoseconds say, are refused.
-        """
-        array = as_array(x, what)
-        rows = _as_inputs(array, what)
-        if array.ndim == 2 and array.dtype.itemsize > 4:
-            _check_rounding(array, rows.numpy(), what)
+        """Return the schema of a network's inputs, and the inputs [n, ...]; `what` is their name in a sentence."""
+        rows = _as_inputs(as_array(x, what), what)
         return cls((_column("image", rows),), _feature_names(x)), rows
 
     def read_inputs(self, x: Any, what: str = "x", *, copy: bool = True) -> Tensor:
@@ -90,7 +84,7 @@ class RowSchema:
     def of_rows(cls, images: Any, labels: Any, columns: Mapping[str, Any]) -> tuple[RowSchema, Rows]:
         """Return the schema of a memory's rows, and the rows by the names of the store."""
         for name in columns:
-            if name in TAKEN:
+            if name in RESERVED_COLUMNS:
                 raise UsageError(f"A column cannot be called '{name}': the memory has one of its own. Rename it.")
         rows = _as_rows(images, labels, columns)
         if rows["image"].dim() < 2:
@@ -102,29 +96,27 @@ class RowSchema:
 
     def read_rows(self, images: Any, labels: Any, columns: Mapping[str, Any]) -> Rows:
         """Return rows of this schema by the names of the store, or refuse them in a sentence."""
-        expected = [name.removeprefix(OWN) for name in self.names if name.startswith(OWN)]
-        for name in expected:
-            if name not in columns:
-                raise UsageError(
-                    f"The column '{name}' is missing: the first rows had {', '.join(expected)}. Give it again."
-                )
-        for name in columns:
-            if name not in expected:
-                known = ", ".join(expected) or "no further columns"
-                raise UsageError(f"The column '{name}' is new: the first rows had {known}. Give it from the first on.")
+        expected = self._user_columns()
+        if different := {*expected} ^ {*columns}:
+            name, known = min(different), ", ".join(expected) or "no further columns"
+            what = "missing" if name in expected else "new"
+            raise UsageError(f"The column '{name}' is {what}: the first rows had {known}. Give the same with all rows.")
         rows = _as_rows(images, labels, columns)
         return {column.name: _cast(column, rows[column.name]) for column in self.columns}
 
     def read_column(self, name: str, value: Any, amount: int) -> Tensor:
         """Return new values [amount, ...] of a user's column for rows that are stored already."""
-        column = next((column for column in self.columns if column.name == OWN + name), None)
-        if column is None:
-            known = [public(other) for other in self.names if other.startswith(OWN)]
+        known = self._user_columns()
+        if name not in known:
             raise UsageError(f"annotate gave '{name}', which is no column; there are {', '.join(known) or 'none'}.")
+        column = self.columns[self.names.index(USER_PREFIX + name)]
         values = as_tensor(value, name)
         if len(values) != amount:
             raise UsageError(f"annotate gave {len(values)} entries of '{name}' for {amount} images.")
         return _cast(column, values)
+
+    def _user_columns(self) -> list[str]:
+        return [name.removeprefix(USER_PREFIX) for name in self.names if name.startswith(USER_PREFIX)]
 
     @property
     def names(self) -> list[str]:
@@ -157,39 +149,28 @@ def public(name: str) -> str:
     >>> public("image"), public("own.logits")
     ('images', 'logits')
     """
-    return {"image": "images", "label": "labels"}.get(name, name.removeprefix(OWN))
+    return {"image": "images", "label": "labels"}.get(name, name.removeprefix(USER_PREFIX))
 
 
 def as_tensor(value: Any, what: str) -> Tensor:
     """Return anything array-like as a tensor of finite real numbers of its own type, without its gradients' history."""
-    if isinstance(value, Tensor):
-        tensor = value.detach()
-    else:
-        array = as_array(value, what)
-        try:
-            tensor = torch.from_numpy(array.copy(order="C"))
-        except TypeError:
-            raise _refused_type(what, array.dtype) from None
-    if tensor.dtype not in TYPES.values():
-        raise _refused_type(what, tensor.dtype)
+    numbers = value if isinstance(value, Tensor) else as_array(value, what)
+    if str(numbers.dtype).removeprefix("torch.") not in TYPES:
+        raise UsageError(f"{what} cannot be of type {numbers.dtype}; give one of {', '.join(TYPES)}.")
+    tensor = numbers.detach() if isinstance(numbers, Tensor) else torch.from_numpy(numbers.copy(order="C"))
     if tensor.dim() == 0:
         raise UsageError(f"{what} must have one entry for each row; the single value {short_repr(value)} was given.")
     _check_finite(tensor, what)
     return tensor
 
 
-def _refused_type(what: str, dtype: object) -> UsageError:
-    return UsageError(f"{what} cannot be of type {dtype}; give one of {', '.join(TYPES)}.")
-
-
 def _as_rows(images: Any, labels: Any, columns: Mapping[str, Any]) -> Rows:
     """Return rows of equal number by the names of the store."""
     rows = {"image": as_tensor(images, "images"), "label": _as_class_numbers(labels)}
-    rows |= {OWN + name: as_tensor(value, name) for name, value in columns.items()}
-    amount = len(rows["image"])
-    _check_any(amount, "images")
+    rows |= {USER_PREFIX + name: as_tensor(value, name) for name, value in columns.items()}
+    _check_any(rows["image"], "images")
     for name, column in rows.items():
-        check_same_length(amount, len(column), "images", public(name))
+        check_same_length(len(rows["image"]), len(column), "images", public(name))
     return rows
 
 
@@ -214,7 +195,7 @@ def _as_inputs(array: Array, what: str) -> Tensor:
             f"{what} must be vectors [n, d] or images [n, h, w], [n, c, h, w] or [n, h, w, c], with none of them 0; "
             f"its shape is {list(array.shape)}.{single}"
         )
-    _check_any(len(array), what)
+    _check_any(array, what)
     if array.ndim == 3:
         array = array[:, None]
     elif array.ndim == 4 and _has_channels_last(*array.shape[1:]):
@@ -258,17 +239,17 @@ def _cast(column: ColumnSpec, values: Tensor) -> Tensor:
     return cast
 
 
-def _check_column(first: ColumnSpec, given: ColumnSpec, what: str) -> None:
+def _check_column(first: ColumnSpec, other: ColumnSpec, what: str) -> None:
     """Refuse rows of another shape or type than the first; a memory's floats may be of any width."""
-    if given.shape != first.shape:
+    if other.shape != first.shape:
         raise UsageError(
-            f"A row of {what} has the shape {list(given.shape)}, and in the first rows it had {list(first.shape)}. "
+            f"A row of {what} has the shape {list(other.shape)}, and in the first rows it had {list(first.shape)}. "
             "Rows must be of one shape."
         )
-    floats = given.dtype.is_floating_point and first.dtype.is_floating_point
-    if given.dtype != first.dtype and not floats:
+    floats = other.dtype.is_floating_point and first.dtype.is_floating_point
+    if other.dtype != first.dtype and not floats:
         raise UsageError(
-            f"{what} holds {_word(given.dtype)}, and in the first rows {_word(first.dtype)}. Convert it first."
+            f"{what} holds {_word(other.dtype)}, and in the first rows {_word(first.dtype)}. Convert it first."
         )
 
 
@@ -276,8 +257,8 @@ def _word(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _check_any(amount: int, what: str) -> None:
-    if not amount:
+def _check_any(rows: Tensor | Array, what: str) -> None:
+    if not len(rows):
         raise UsageError(f"{what} has 0 rows; give 1 or more.")
 
 
@@ -294,17 +275,6 @@ def _check_finite(rows: Tensor, what: str, *, cast: bool = False) -> None:
     )
 
 
-def _check_rounding(exact: Array, rounded: Array, what: str) -> None:
-    """Refuse columns whose differences would drown in float32, e.g. times in nanoseconds."""
-    spread = exact.std(0)
-    lost = (spread > 0) & (np.abs(exact - rounded.astype(np.float64)).max(0) > 0.01 * spread)
-    if lost.any():
-        raise UsageError(
-            f"Column {int(lost.argmax())} of {what} has values so large beside their differences that float32 loses "
-            "these; subtract the column's mean first."
-        )
-
-
 def _feature_names(x: Any) -> tuple[str, ...] | None:
     if not is_frame(x):
         return None
@@ -313,18 +283,11 @@ def _feature_names(x: Any) -> tuple[str, ...] | None:
 
 
 def _check_feature_names(first: tuple[str, ...], names: tuple[str, ...]) -> None:
-    missing, new = [name for name in first if name not in names], [name for name in names if name not in first]
-    if missing or new:
-        lacks = [f"lacks {short_repr(missing[0])}"] if missing else []
-        has = [f"has {short_repr(new[0])}, which is new"] if new else []
-        raise UsageError(
-            f"The frame {' and '.join([*lacks, *has])}; the first one had {short_repr(list(first), 200)}. Give the "
-            "same columns in the same order."
-        )
-    if first != names:
-        places = [i for i, (one, other) in enumerate(zip(first, names, strict=False)) if one != other]
-        place = places[0] if places else min(len(first), len(names)) - 1  # a name is there twice
-        raise UsageError(
-            f"The frame's columns are in another order: {short_repr(names[place])} where {short_repr(first[place])} "
-            "was. Give them in the order of the first frame."
-        )
+    if first == names:
+        return
+    differences = [f"lacks {short_repr(name)}" for name in first if name not in names][:1]
+    differences += [f"has {short_repr(name)}, which is new" for name in names if name not in first][:1]
+    how = " and ".join(differences) or f"has its columns in another order: {short_repr([*names], 200)}"
+    raise UsageError(
+        f"The frame {how}; the first one had {short_repr([*first], 200)}. Give the same columns in the same order."
+    )

@@ -1,4 +1,4 @@
-"""The store of a memory: a fixed number of slots, each row with a key; the largest keys stay."""
+"""The store of a memory: a fixed number of slots, each row with a priority; the largest priorities stay."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ import os
 from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from odedm.core.errors import UsageError
-from odedm.core.key_index import EMPTY, PINNED, KeyIndex
+from odedm.core.priority_index import EMPTY, PINNED, PriorityIndex
 from odedm.core.rows import ColumnSpec, Rows, count, take
 from odedm.core.stored_names import stored
 
@@ -35,44 +33,43 @@ def _is_aligned(column: Tensor) -> bool:
     return column.is_contiguous() and column.storage_offset() * column.element_size() % 8 == 0
 
 
-def as_array(column: Tensor) -> NDArray[Any]:
-    """Return the same memory as an array; of types that numpy has not, such as bfloat16, the bits.
-
-    >>> as_array(torch.ones(2, dtype=torch.bfloat16)).dtype
-    dtype('int16')
-    """
-    column = column.detach() if column.requires_grad else column
-    try:
-        return column.numpy()
-    except TypeError:
-        return column.view({1: torch.int8, 2: torch.int16, 4: torch.int32}[column.element_size()]).numpy()
+def _copy_rows(column: Tensor, slot: Tensor, value: Tensor) -> None:
+    """Copy values [n, ...] into a column at `slot` [n], in its type."""
+    if value.requires_grad:
+        value = value.detach()
+    if value.dtype is not column.dtype:
+        value = value.to(column.dtype)
+    if column.element_size() == 1 and column.is_cpu:
+        # the view is made anew each time: one that was kept would come apart from its column in a copy or a pickle
+        target = as_int64_view(column)
+        if target is not column:
+            value = as_int64_view(value if _is_aligned(value) else value.clone(memory_format=torch.contiguous_format))
+        column = target
+    column.index_copy_(0, slot, value)
 
 
 class Accepted(NamedTuple):
     """Offered rows [m], best first, and the slots [m] they take."""
 
-    row: NDArray[np.int64]
-    slot: NDArray[np.int64]
+    row: Tensor
+    slot: Tensor
 
 
-NOBODY = Accepted(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
+NOBODY = Accepted(torch.zeros(0, dtype=torch.int64), torch.zeros(0, dtype=torch.int64))
 
 LARGE_BATCH = 4096
 """Beyond so many offered rows a look at all slots is no great matter."""
 
-SMALL_WRITE = 4
-"""Up to so many rows are copied one by one, which takes less time than arrays of indices do."""
-
 LARGE_CAPACITY = 8_192
-"""Beyond so many slots equal keys count in the order of slots, and a few rows are drawn without a look at all slots."""
+"""Beyond so many slots equal priorities count in the order of slots, and few rows are drawn without a look at all."""
 
 
 @stored("store")
 class Store:
-    """A fixed number of slots, each with one value per column and a key; the largest keys stay.
+    """A fixed number of slots, each with one value per column and a priority; the largest priorities stay.
 
-    A key of -inf marks an empty slot, a number in [0, 1) a short-term row, +inf a pinned one. When every
-    short-term key is an independent uniform number, keeping the largest keys is exactly reservoir sampling,
+    A priority of -inf marks an empty slot, a number in [0, 1) a short-term row, +inf a pinned one. When every
+    short-term priority is an independent uniform number, keeping the largest priorities is exactly reservoir sampling,
     and overwriting the smallest ones (`pin`) leaves a uniform sample of the stream at the smaller capacity.
     Everything happens in place with shapes that depend on sizes alone, so a captured step can hold it.
 
@@ -82,10 +79,9 @@ class Store:
     [8, 9]
     """
 
-    TRANSIENT: ClassVar[frozenset[str]] = frozenset({"_index", "_kept"})
+    TRANSIENT: ClassVar[frozenset[str]] = frozenset({"_index"})
 
-    _index: KeyIndex | None = None  # of the class, for stores that are put together from a checkpoint
-    _kept: dict[str, tuple[Tensor, NDArray[Any]]] | None = None
+    _index: PriorityIndex | None = None  # of the class, for stores that are put together from a checkpoint
 
     def __init__(self, capacity: int, fields: Sequence[ColumnSpec], device: torch.device | str = "cpu") -> None:
         if capacity < 0:
@@ -95,17 +91,17 @@ class Store:
         self.columns: Rows = {
             field.name: torch.zeros((capacity, *field.shape), dtype=field.dtype, device=device) for field in fields
         }
-        # float64: in float32 the largest keys of a stream of 10^7 rows begin to tie, and ties favour residents
-        self.key = torch.full((capacity,), EMPTY, dtype=torch.float64, device=device)
+        # float64: in float32 the largest priorities of a stream of 10^7 rows begin to tie, and ties favour residents
+        self.priority = torch.full((capacity,), EMPTY, dtype=torch.float64, device=device)
 
     @property
     def large(self) -> bool:
         """Return whether there are so many slots on a CPU that nothing may look at all of them again and again."""
-        return self.capacity > LARGE_CAPACITY and self.key.is_cpu
+        return self.capacity > LARGE_CAPACITY and self.priority.is_cpu
 
     def __getstate__(self) -> dict[str, Any]:
         # a copy has memory of its own, and writes to it are counted anew
-        return {**vars(self), "_index": None, "_kept": None}
+        return {**vars(self), "_index": None}
 
     def _check_room(self, fields: Sequence[ColumnSpec], device: torch.device) -> None:
         """Refuse what would not fit, instead of being killed for it later."""
@@ -120,44 +116,44 @@ class Store:
                 f"and this machine has {room / 2**30:.0f}. Give a smaller capacity."
             )
 
-    def insert(self, rows: Rows, key: Tensor, *, groups: int = 1) -> None:
-        """Keep the largest keys among what is stored and what is offered.
+    def insert(self, rows: Rows, priority: Tensor, *, groups: int = 1) -> None:
+        """Keep the largest priorities among what is stored and what is offered.
 
-        `key` is [n], or [groups, n] when the slots are `groups` equal compartments that each keep their own
-        largest keys. The i-th best newcomer displaces the i-th worst resident exactly when its key is larger.
+        `priority` is [n], or [groups, n] when the slots are `groups` equal compartments that each keep their own
+        largest priorities. The i-th best newcomer displaces the i-th worst resident if its priority is larger.
         """
-        won = self.accepted(key) if groups == 1 else None
+        won = self.accepted(priority) if groups == 1 else None
         if won is not None:
-            self.put(won, rows, key)
+            self.put(won, rows, priority)
             return
         size = self.capacity // groups
-        amount = min(key.shape[-1], size)
+        amount = min(priority.shape[-1], size)
         if amount == 0:
             return
-        newcomer, best = key.view(groups, -1).topk(amount)
-        resident, worst = self.key.view(groups, size).topk(amount, largest=False)
+        newcomer, best = priority.view(groups, -1).topk(amount)
+        resident, worst = self.priority.view(groups, size).topk(amount, largest=False)
         if groups > 1:
-            worst = worst + torch.arange(groups, device=key.device)[:, None] * size
+            worst = worst + torch.arange(groups, device=priority.device)[:, None] * size
         wins = (newcomer > resident).view(-1)
-        slot, best, key = worst.view(-1), best.view(-1), torch.maximum(newcomer, resident).view(-1)
+        slot, best, priority = worst.view(-1), best.view(-1), torch.maximum(newcomer, resident).view(-1)
         if slot.is_cpu and not wins.all():  # there a look at the winners stalls nothing, and most may have lost
             winner = wins.nonzero().view(-1)
-            slot, best, key = slot[winner], best[winner], key[winner]
+            slot, best, priority = slot[winner], best[winner], priority[winner]
         self.write(slot, take(rows, best), None if slot.is_cpu else wins)
-        self.key.index_copy_(0, slot, key)
+        self.priority.index_copy_(0, slot, priority)
 
-    def accepted(self, key: Tensor) -> Accepted | None:
-        """Return which of the rows with these keys [n] win a slot, and which slots, to be `put` there.
+    def accepted(self, priority: Tensor) -> Accepted | None:
+        """Return which of the rows with these priorities [n] win a slot, and which slots, to be `put` there.
 
         None where finding out would stall the device.
         """
-        if not key.is_cpu:
+        if not priority.is_cpu:
             return None
-        if self._index is None or not self._index.is_current(self.key):
+        if self._index is None or not self._index.is_current(self.priority):
             self._index = self._new_index() if self.large else None
-        if self._index is None or len(key) > LARGE_BATCH:
-            return self._compared(key)
-        offered, low = key.tolist(), self._index.lowest(1)
+        if self._index is None or len(priority) > LARGE_BATCH:
+            return self._compared(priority)
+        offered, low = priority.tolist(), self._index.lowest(1)
         least = low[0][0] if low else PINNED
         row = [i for i, value in enumerate(offered) if value > least]
         if not row:
@@ -165,53 +161,48 @@ class Store:
         row.sort(key=offered.__getitem__, reverse=True)
         pairs = zip(row, self._index.lowest(len(row)), strict=False)
         slot = [slot for i, (resident, slot) in pairs if offered[i] > resident]
-        return Accepted(np.array(row[: len(slot)]), np.array(slot))
+        return Accepted(torch.tensor(row[: len(slot)]), torch.tensor(slot))
 
-    def _compared(self, key: Tensor) -> Accepted:
+    def _compared(self, priority: Tensor) -> Accepted:
         """Find the accepted rows by a look at every slot."""
         if not self.capacity:
             return NOBODY
-        least = self.key.min()
-        row = (key > least).nonzero().view(-1)
-        newcomer, best = key.index_select(0, row).topk(min(len(row), self.capacity))
-        if self.large:  # equal keys in the order of slots, as the index has them
-            resident, worst = (part[: len(best)] for part in self.key.sort(stable=True))
+        least = self.priority.min()
+        row = (priority > least).nonzero().view(-1)
+        newcomer, best = priority.index_select(0, row).topk(min(len(row), self.capacity))
+        if self.large:  # equal priorities in the order of slots, as the index has them
+            resident, worst = (part[: len(best)] for part in self.priority.sort(stable=True))
         else:
-            resident, worst = self.key.topk(len(best), largest=False)
-            # from here on, unless someone writes keys; not before it is full, since topk has its own order of equals
+            resident, worst = self.priority.topk(len(best), largest=False)
+            # from here on, unless someone writes there; not before it is full, since topk has its own order of equals
             self._index = self._new_index() if least > EMPTY else None
         won = int((newcomer > resident).sum())  # newcomers fall and residents rise: the first ones
-        return Accepted(row[best[:won]].numpy(), worst[:won].numpy())
+        return Accepted(row[best[:won]], worst[:won])
 
-    def _new_index(self) -> KeyIndex | None:
-        return None if self.key.is_inference() else KeyIndex(self.key)  # of such a tensor torch counts no writes
+    def _new_index(self) -> PriorityIndex | None:
+        # of a tensor of inference mode torch counts no writes
+        return None if self.priority.is_inference() else PriorityIndex(self.priority)
 
-    def put(self, won: Accepted, rows: Rows, key: Tensor, **values: NDArray[Any] | int) -> None:
-        """Store those of the offered rows [n] with their keys [n] that have won.
+    def put(self, won: Accepted, rows: Rows, priority: Tensor, **values: Tensor | int) -> None:
+        """Store those of the offered rows [n] with their priorities [n] that have won.
 
-        `values` are the winners' values [m], or one for all, of columns that the offered rows have not.
+        `values` are the winners' values [m], or one number for all, of columns that the offered rows have not.
         """
-        if not len(won.row):
+        row, slot = won
+        if not row.shape[0]:
             return
-        pairs = [*zip(won.slot.tolist(), won.row.tolist(), strict=True)] if len(won.row) <= SMALL_WRITE else []
-        for name, column in self.columns.items():  # by numpy, which takes a third of torch's time for so little
-            array = self._array(name, column)
-            if name in values:
-                array[won.slot] = values[name]
-                continue
-            value = rows.get(name)
-            if value is None:
+        fresh = priority.index_select(0, row)
+        for name, column in self.columns.items():
+            if name not in values and name not in rows:
                 raise self._lacks(name)
-            offered = as_array(value if value.dtype is column.dtype else value.to(column.dtype))
-            if pairs:
-                for slot, row in pairs:
-                    array[slot] = offered[row]
+            value = values[name] if name in values else rows[name].index_select(0, row)
+            if isinstance(value, int):
+                column.index_fill_(0, slot, value)
             else:
-                array[won.slot] = offered.take(won.row, 0)
-        fresh = as_array(key).take(won.row)
-        self._array("", self.key)[won.slot] = fresh
+                _copy_rows(column, slot, value)
+        self.priority.index_copy_(0, slot, fresh)
         if self._index is not None:
-            self._index.replaced(fresh.tolist(), won.slot.tolist())
+            self._index.replaced(fresh.tolist(), slot.tolist())
 
     def _lacks(self, name: str) -> UsageError:
         return UsageError(
@@ -219,32 +210,23 @@ class Store:
             "all columns that `add` was given, and offers them by `insert`, which adds prototype and order."
         )
 
-    def _array(self, name: str, column: Tensor) -> NDArray[Any]:
-        """Return a column `as_array`, made once: for a few rows that takes longer than writing them."""
-        if self._kept is None:
-            self._kept = {}
-        kept = self._kept.get(name)
-        if kept is None or kept[0] is not column:
-            kept = self._kept[name] = column, as_array(column)
-        return kept[1]
-
-    def index(self) -> KeyIndex:
-        """Return what follows from the keys of a store on a CPU, made anew if anything but `put` has changed them."""
-        if self._index is None or not self._index.is_current(self.key):
-            self._index = KeyIndex(self.key)
+    def index(self) -> PriorityIndex:
+        """Return what follows from the priorities on a CPU, made anew if anything but `put` has changed them."""
+        if self._index is None or not self._index.is_current(self.priority):
+            self._index = PriorityIndex(self.priority)
         return self._index
 
     def pin(self, rows: Rows) -> None:
-        """Store `rows` for good: empty slots go first, then short-term rows by smallest key."""
-        amount, pinned = count(rows), int((self.key == PINNED).sum())
+        """Store `rows` for good: empty slots go first, then short-term rows by smallest priority."""
+        amount, pinned = count(rows), int((self.priority == PINNED).sum())
         if amount > self.capacity - pinned:
             raise UsageError(
                 f"{amount} rows cannot be pinned: {pinned} of {self.capacity} slots hold pinned rows already. Pin "
                 "fewer rows, or give a larger capacity."
             )
-        slot = self.key.topk(amount, largest=False).indices
+        slot = self.priority.topk(amount, largest=False).indices
         self.write(slot, rows)
-        self.key.index_fill_(0, slot, PINNED)
+        self.priority.index_fill_(0, slot, PINNED)
 
     def write(self, slot: Tensor, rows: Rows, wins: Tensor | None = None) -> None:
         """Put row i into `slot[i]`, where `wins[i]` if that is given; the slots [n] are distinct."""
@@ -253,29 +235,16 @@ class Store:
         for name, column in self.columns.items():
             if name not in rows:
                 raise self._lacks(name)
-            value = rows[name].to(column.dtype)
+            value = rows[name]
             if wins is not None:
                 keep = wins.view(-1, *[1] * (column.dim() - 1))
-                value = torch.where(keep, value, column.index_select(0, slot))
-            # the view is made anew each time: one that was kept would come apart from its column in a copy or a pickle
-            target = as_int64_view(column)
-            if target is not column:
-                value = as_int64_view(
-                    value if _is_aligned(value) else value.clone(memory_format=torch.contiguous_format)
-                )
-            target.index_copy_(0, slot, value)
+                value = torch.where(keep, value.to(column.dtype), column.index_select(0, slot))
+            _copy_rows(column, slot, value)
 
     def read(self, slot: Tensor) -> Rows:
         """Return a copy of the rows at `slot` [n]."""
-        if not slot.is_cpu:
-            return take(self.columns, slot)
-        at, rows = slot.numpy(), Rows()
-        for name, column in self.columns.items():
-            rows[name] = torch.from_numpy(self._array(name, column).take(at, 0))
-            if rows[name].dtype is not column.dtype:
-                rows[name] = rows[name].view(column.dtype)
-        return rows
+        return take(self.columns, slot)
 
     def clear(self) -> None:
         """Mark every slot empty."""
-        self.key.fill_(EMPTY)
+        self.priority.fill_(EMPTY)

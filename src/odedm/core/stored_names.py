@@ -5,10 +5,14 @@ The names are part of the file format: change one, and the format's version must
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import TypeVar
 
 C = TypeVar("C", bound=type)
+
+LIBRARIES = frozenset({"torch", "numpy", *sys.stdlib_module_names})
+"""Whose objects hold nothing of ours, neither state nor a generator that anybody would draw from by way of them."""
 
 STORED: dict[str, type] = {}
 """The classes of this package that files may name, by their stored names."""
@@ -62,3 +66,32 @@ def is_of_package(obj: object) -> bool:
 def transient(kind: type) -> frozenset[str]:
     """Return the attributes of a class's objects that are no state."""
     return frozenset().union(*(vars(base).get("TRANSIENT", ()) for base in kind.__mro__))
+
+
+def is_plain_object(obj: object) -> bool:
+    """Return whether all of an object is in its attributes: of a class in Python, without slots, no list or the like.
+
+    >>> class Mine:
+    ...     pass
+    >>> class Counts(dict):
+    ...     pass
+    >>> is_plain_object(Mine()), is_plain_object(Counts()), is_plain_object(iter([]))
+    (True, False, False)
+    """
+    kind = type(obj)
+    if not hasattr(obj, "__dict__") or isinstance(obj, type):
+        return False
+    if kind.__reduce_ex__ is not object.__reduce_ex__ or kind.__reduce__ is not object.__reduce__:
+        return False
+    fresh = kind.__basicsize__ <= _Plain.__basicsize__ and not kind.__itemsize__
+    return fresh and not any(vars(base).get("__slots__") for base in kind.__mro__)
+
+
+class _Plain:
+    """An object with a dictionary and nothing else."""
+
+
+def is_ours(obj: object) -> bool:
+    """Return whether an object is of a class of this package, or of one from outside that is no library's."""
+    top = type(obj).__module__.partition(".")[0]
+    return is_of_package(type(obj)) or (top not in LIBRARIES and is_plain_object(obj))

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import functools
 import inspect
-import math
 import operator
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, ParamSpec, TypeVar
 
 from odedm.core.errors import UsageError, short_repr
-from odedm.core.plugins import auto_register, check_name, needs_of
+from odedm.core.plugins import auto_register, check_name
 from odedm.core.registry import typed
 
 T = TypeVar("T")
 P = ParamSpec("P")
 LARGEST = 2**63 - 1
 """What the libraries below can count to."""
-BOOLEANS = {"true": True, "false": False}
-"""What text stands for true and false."""
+LARGEST_FLOAT = 3.4028234e38
+"""What float32 can hold: beyond it a number is infinite where it is used."""
 
 
 def refused(name: str, legal: str, value: object) -> UsageError:
@@ -77,11 +77,10 @@ class Int(Validator):
 
     @property
     def expected(self) -> str:
-        """Return them in words."""
-        return f"a whole number, {self.least} or more" + (f", up to {self.most}" if self.most < LARGEST else "")
+        least = f", {self.least} or more" if self.least > -LARGEST else ""
+        return f"a whole number{least}" + (f", up to {self.most}" if self.most < LARGEST else "")
 
     def convert(self, value: Any) -> int:
-        """Return a plain int."""
         number = operator.index(value)
         if isinstance(value, bool) or not self.least <= number <= self.most:
             raise ValueError
@@ -96,21 +95,19 @@ class Float(Validator):
     1.0
     """
 
-    least: float = -math.inf
-    most: float = math.inf
+    least: float = -LARGEST_FLOAT
+    most: float = LARGEST_FLOAT
     cli_type = float
 
     @property
     def expected(self) -> str:
-        """Return them in words."""
-        if self.most < math.inf:
+        if self.most < LARGEST_FLOAT:
             return f"a number from {self.least:g} to {self.most:g}"
-        return f"a finite number, {self.least:g} or more" if self.least > -math.inf else "a finite number"
+        return f"a finite number, {self.least:g} or more" if self.least > -LARGEST_FLOAT else "a finite number"
 
     def convert(self, value: Any) -> float:
-        """Return a plain float."""
         number = float(value)
-        if isinstance(value, str | bytes | bool) or not math.isfinite(number) or not self.least <= number <= self.most:
+        if isinstance(value, str | bytes | bool) or not self.least <= number <= self.most:
             raise ValueError
         return number
 
@@ -127,7 +124,6 @@ class Share(Validator):
     expected = "a number between 0 and 1, and neither"
 
     def convert(self, value: Any) -> float:
-        """Return a plain float."""
         number = Float(0, 1).convert(value)
         if number in (0, 1):
             raise ValueError
@@ -142,8 +138,7 @@ class Bool(Validator):
     cli_type = bool
 
     def from_text(self, text: str) -> bool:
-        """Read it not by `bool`, which takes every text for true."""
-        return BOOLEANS[text.lower()]
+        return {"true": True, "false": False}[text.lower()]  # not by `bool`, which takes every text for true
 
 
 @dataclass(frozen=True)
@@ -172,14 +167,12 @@ class Choice(Validator):
 
     @property
     def expected(self) -> str:
-        """Return them in words."""
         return f"one of {', '.join(self.names)}"
 
     def validate(self, name: str, value: Any) -> str:
-        """Return the name; an error with the nearest one where there is none such."""
         chosen = value if isinstance(value, str) else auto_register(self.table, value)
         if chosen is None:
-            code = needs_of(self.table)
+            code = getattr(self.table, "needs", "")
             raise refused(name, f"a name, {self.expected}{code and f', or {code}'}", value)
         return check_name(self.what, chosen, self.table, self.also)
 
@@ -194,7 +187,6 @@ class Device(Choice):
     """
 
     def validate(self, name: str, value: Any) -> str:
-        """Return the name; torch need not be here for it."""
         if (type(value).__module__, type(value).__name__) == ("torch", "device"):
             value = str(value) if value.index else value.type
         return super().validate(name, value)
@@ -211,11 +203,10 @@ class Pair(Validator):
     expected = "a pair of whole numbers such as 3,4, or none"
 
     def convert(self, value: Any) -> tuple[int, int] | None:
-        """Return a tuple of two, or None."""
         if value is None or value == "none":
             return None
         parts = value.split(",") if isinstance(value, str) else value
-        first, second = (Int().convert(int(part) if isinstance(part, str) else part) for part in parts)
+        first, second = map(Int().from_any, parts)
         return first, second
 
 
@@ -232,12 +223,38 @@ class WordOr(Validator):
 
     @property
     def expected(self) -> str:
-        """Return them in words."""
         return f"'{self.word}' or {self.other.expected}"
 
     def convert(self, value: Any) -> Any:
-        """Return the word, or a value of the other kind."""
         return self.word if isinstance(value, str) and value == self.word else self.other.from_any(value)
+
+
+@dataclass(frozen=True)
+class RowsOrBytes(Validator):
+    """A number of rows, or of bytes as text, which stays text until the size of a row is known.
+
+    >>> RowsOrBytes().validate("capacity", "200"), RowsOrBytes().validate("capacity", "0.5 MB")
+    (200, '0.5MB')
+    """
+
+    expected = "a whole number of rows, 0 or more, or of bytes such as '500kB' or '2MB'"
+
+    def convert(self, value: Any) -> int | str:
+        text = value.replace(" ", "") if isinstance(value, str) else value
+        return text if as_bytes(text) else Int().from_any(text)
+
+
+BYTES = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+
+
+def as_bytes(capacity: object) -> int | None:
+    """Return how many bytes a text asks for; None where it is none, as a number of rows.
+
+    >>> as_bytes("0.5MB"), as_bytes(200)
+    (500000, None)
+    """
+    match = re.fullmatch(rf"(\d+(?:\.\d+)?)({'|'.join(BYTES)})", capacity) if isinstance(capacity, str) else None
+    return int(float(match[1]) * BYTES[match[2]]) if match else None
 
 
 @dataclass(frozen=True)
@@ -248,7 +265,6 @@ class NamedValues(Validator):
     cli_type = list
 
     def convert(self, value: Any) -> dict[str, Any]:
-        """Return a dictionary of scalars."""
         if not isinstance(value, Mapping) or not all(isinstance(key, str) and is_scalar(value[key]) for key in value):
             raise TypeError
         return dict(value)

@@ -14,8 +14,7 @@ import shutil
 import stat
 import tarfile
 import zipfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -28,13 +27,18 @@ HEADER_BYTES = 256 << 10
 DEPTH, NAME_LETTERS = 32, 1024
 DAMAGE = (None, errno.EINVAL, errno.EILSEQ, errno.ENAMETOOLONG)
 """Errors that the archive is to blame for: it leads to places before its start, or has names that no disk takes."""
-UNSAFE = re.compile(r"[\\\x00-\x1f\x7f]")
+UNSAFE = re.compile(r"[\\\x00-\x1f\x7f]|^/|^[A-Za-z]:|(^|/)\.\.(/|$)")
 NO_FILE = "which is a link, a device, a pipe or a sparse file; unpack it yourself and give the folder."
+OPENERS: dict[bytes, Callable[..., Any]] = {
+    b"\x1f\x8b": gzip.open,
+    b"BZh": bz2.open,
+    b"\xfd7zXZ\0": lzma.open,
+}
+"""What packed tars are opened by, and the bytes that they start with."""
 READ = (
     "Data are read from a folder of pictures (train/<class>/*, test/<class>/*), such a folder as tar (also gz, bz2, "
-    "xz) or zip, official CIFAR, Tiny-ImageNet and ImageNet-R archives, arrays x and y in one .npz or as x.npy and "
-    "y.npy, and data sets saved by Hugging Face. Turn a table of text into arrays: numpy.savez('mine.npz', x=rows, "
-    "y=labels)."
+    "xz) or zip, official CIFAR, Tiny-ImageNet and ImageNet-R archives, and arrays x and y in one .npz or as x.npy "
+    "and y.npy. Turn a table of text into arrays: numpy.savez('mine.npz', x=rows, y=labels)."
 )
 """What can be given as data, for whoever gave something else."""
 
@@ -61,22 +65,28 @@ def unpack(archive: Path, folder: Path, limits: ArchiveLimits = LIMITS) -> None:
     """
     with archive.open("rb") as raw:
         start = raw.read(512)
-    if not start:
-        raise UsageError(f"'{archive}' is empty. Get it again.")
+    opener = next((OPENERS[mark] for mark in OPENERS if start.startswith(mark)), None)
+    opener = Path.open if start[257:262] == b"ustar" else opener
     target = _Target(archive, folder, limits)
-    with _damage(archive):
+    try:
         if start.startswith((b"PK\x03\x04", b"PK\x05\x06")):
             _unpack_zip(target)
-            return
-        if file := _open_tar(archive, start):
-            with file:
+        elif opener:
+            with opener(archive, "rb") as file:
                 _unpack_tar(target, file)
-            return
-    page = " It looks like a web page: the download went wrong." if start.lstrip().startswith(b"<") else ""
-    raise UsageError(
-        f"'{archive}' is not an archive this reads (tar, tar.gz, tar.bz2, tar.xz, zip), whatever its name says: it "
-        f"starts with {start[:8]!r}.{page} {READ}"
-    )
+        else:
+            page = " It looks like a web page: the download went wrong." if start.lstrip().startswith(b"<") else ""
+            raise UsageError(
+                f"'{archive}' is not an archive this reads (tar, tar.gz, tar.bz2, tar.xz, zip): "
+                f"it starts with {start[:8]!r}.{page} {READ}"
+            )
+    except UsageError:
+        raise
+    except Exception as error:  # readers meet hostile bytes here: whatever they raise, the archive is broken
+        if isinstance(error, OSError) and error.errno not in DAMAGE:
+            raise  # the disk's fault
+        reason = error or type(error).__name__
+        raise UsageError(f"'{archive}' is truncated or corrupt ({reason}). Get it again.") from error
 
 
 def safe_name(raw: str, archive: Path) -> str:
@@ -86,13 +96,13 @@ def safe_name(raw: str, archive: Path) -> str:
     'data/a.png'
     >>> safe_name("../a.png", Path("x.tar"))
     Traceback (most recent call last):
-    odedm.UsageError: 'x.tar' holds the name '../a.png', which leads outside; it is refused whole.
+    odedm.UsageError: 'x.tar' holds the name '../a.png', which leads outside or has a backslash or control character.
     """
     parts = [part for part in raw.split("/") if part not in ("", ".")]
-    if raw.startswith("/") or ".." in parts or re.match(r"[A-Za-z]:", raw):
-        raise UsageError(f"'{archive}' holds the name {raw!r}, which leads outside; it is refused whole.")
     if UNSAFE.search(raw):
-        raise UsageError(f"'{archive}' holds the name {raw!r} with a backslash or control character; it is refused.")
+        raise UsageError(
+            f"'{archive}' holds the name {raw!r}, which leads outside or has a backslash or control character."
+        )
     if len(raw) > NAME_LETTERS or len(parts) > DEPTH:
         raise UsageError(
             f"'{archive}' holds a name of {len(raw)} characters and {len(parts)} parts; {NAME_LETTERS} and {DEPTH} "
@@ -152,24 +162,12 @@ class _Target:
             )
 
 
-def _open_tar(archive: Path, start: bytes) -> Any:
-    """Return the content of a tar that starts so, unpacked; None for what is none."""
-    if start[257:262] == b"ustar":
-        return archive.open("rb")
-    if start.startswith(b"\x1f\x8b"):
-        return gzip.open(archive)
-    if start.startswith(b"BZh"):
-        return bz2.open(archive)
-    return lzma.open(archive) if start.startswith(b"\xfd7zXZ\0") else None
-
-
 class _Metered:
     """A stream that gives no more than `allowed` bytes, and tells how many it has given in all."""
 
     def __init__(self, file: Any, tell_total: Callable[[int], None]) -> None:
         self._file, self._tell_total = file, tell_total
-        self._total = 0
-        self.allowed = 0
+        self._total, self.allowed = 0, HEADER_BYTES
 
     def read(self, size: int) -> bytes:
         content: bytes = self._file.read(size) or b""
@@ -194,7 +192,6 @@ def _unpack_tar(target: _Target, file: Any) -> None:
             return super().frombuf(buf, encoding, errors)
 
     stream = _Metered(file, target.check_total)
-    stream.allowed = HEADER_BYTES
     with tarfile.open(fileobj=stream, mode="r|", tarinfo=Header) as tar:  # type: ignore[call-overload]
         while (member := tar.next()) is not None:
             tar.members.clear()  # or a million headers pile up
@@ -202,12 +199,12 @@ def _unpack_tar(target: _Target, file: Any) -> None:
             if not (member.isdir() or member.isreg()) or member.issparse():
                 raise UsageError(f"'{target.archive}' holds '{member.name}', {NO_FILE}")
             if member.size < 0:
-                raise UsageError(f"'{target.archive}' is corrupt: it holds '{member.name}' of {member.size} bytes.")
+                raise tarfile.ReadError(f"it holds '{member.name}' of {member.size} bytes")
             stream.allowed = member.size + HEADER_BYTES
             target.add(member.name, member.size, None if member.isdir() else tar.extractfile(member))
             stream.allowed = HEADER_BYTES
     if last_block != bytes(tarfile.BLOCKSIZE):
-        raise UsageError(f"'{target.archive}' is truncated or corrupt (its end mark is missing). Get it again.")
+        raise tarfile.ReadError("its end mark is missing")
     stream.allowed = target.limits.total_bytes
     while stream.read(CHUNK):  # to the end, where packers keep their checksum
         pass
@@ -230,17 +227,3 @@ def _unpack_zip(target: _Target) -> None:
                 continue
             with packed.open(member) as source:
                 target.add(name, member.file_size, source)
-
-
-@contextmanager
-def _damage(archive: Path) -> Iterator[None]:
-    """Turn what readers of the standard library say of broken archives into one sentence that names the file."""
-    try:
-        yield
-    except UsageError:
-        raise
-    except Exception as error:  # they meet hostile bytes here: whatever they raise, the archive is broken
-        if isinstance(error, OSError) and error.errno not in DAMAGE:
-            raise  # the disk's fault
-        reason = error or type(error).__name__
-        raise UsageError(f"'{archive}' is truncated or corrupt ({reason}). Get it again.") from error

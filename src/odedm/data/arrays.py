@@ -50,8 +50,16 @@ def load_arrays(folder: Path, source: Path, *, seed: int = 0, test_share: float 
     class_names = None if words is None else words.tolist()
     y = _labels(y, names[1], source, class_names)
     test = None if test_x is None else (test_x, _labels(test_y, names[3], source, class_names))
-    options = {"test": test, "class_names": class_names, "seed": seed, "test_share": test_share}
-    return from_rows(source, "arrays", x, y, **options)
+    from odedm.stream.dataset import from_arrays  # torch is imported where rows are read, not where a run is planned
+
+    try:
+        data = from_arrays(x, y, tasks=1, test=test, class_names=class_names, seed=seed, test_share=test_share)
+    except UsageError as error:
+        raise UsageError(f"'{source}': {error}") from error
+    if data.classes < 2:
+        raise UsageError(f"'{source}' holds the single class '{data.class_names[0]}'; two or more are needed.")
+    columns = (column.numpy() for column in (data.image, data.label, data.test_image, data.test_label))
+    return LabelledArrays("arrays", data.class_names, *columns)
 
 
 def _load(path: Path, source: Path) -> Array:
@@ -62,7 +70,7 @@ def _load(path: Path, source: Path) -> Array:
             array: Array = np.lib.format.open_memmap(path, mode="r")
     except Exception as error:  # a parser meets hostile bytes here: whatever it raises, the file is bad
         raise UsageError(f"'{path.name}' of '{source}' is no sound array of numbers or text ({error}).") from error
-    if array.dtype.kind == "U" and array.size:
+    if array.dtype.kind == "U" and array.nbytes:
         letters = np.ascontiguousarray(array).view(np.dtype("u4").newbyteorder(array.dtype.byteorder))
         if letters.max() > sys.maxunicode:
             raise UsageError(f"'{path.name}' of '{source}' holds words with letters that do not exist: it is corrupt.")
@@ -80,17 +88,3 @@ def _labels(label: Any, name: str, source: Path, class_names: list[str] | None) 
                 f"{name} in '{source}' has the label {flat[wrong[0]]} in row {wrong[0]}; legal are {legal}."
             )
     return flat
-
-
-def from_rows(source: Path, kind: str, x: Any, y: Any, **options: Any) -> LabelledArrays:
-    """Check and split rows and labels as `from_arrays` does it by these options."""
-    from odedm.stream.dataset import from_arrays
-
-    try:
-        data = from_arrays(x, y, tasks=1, **options)
-    except UsageError as error:
-        raise UsageError(f"'{source}': {error}") from error
-    if data.classes < 2:
-        raise UsageError(f"'{source}' holds the single class '{data.class_names[0]}'; two or more are needed.")
-    columns = (column.numpy() for column in (data.image, data.label, data.test_image, data.test_label))
-    return LabelledArrays(kind, data.class_names, *columns)

@@ -72,6 +72,8 @@ class Manifest:
     skipped: int
     file_bytes: tuple[int, ...]
     checksum: str
+    embedding: dict[str, Any] | None = None
+    """What made features of other rows: the network, its weights' hash, the data."""
 
     def to_json(self) -> str:
         """Return the manifest as text, sealed: a change of one letter shows."""
@@ -87,7 +89,7 @@ class Manifest:
         if plain.pop("seal", None) != json_hash(plain):
             raise ValueError("it was changed after it was written")
         del plain["schema"]
-        if set(plain) != {field.name for field in fields(cls)}:
+        if {*plain, "embedding"} != {field.name for field in fields(cls)}:
             raise ValueError("its fields are not the known ones")
         values: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in plain.items()

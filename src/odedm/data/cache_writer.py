@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import shutil
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from odedm.core.processes import cores
 from odedm.core.text import number_repeated, printable
 from odedm.data.cache import COLUMNS, Manifest, checksum, column_files
 from odedm.data.contents import Contents, LabelledArrays, LabelledPictures, OnProgress
-from odedm.data.images import Array, BadPicture, Fit, decode_rows, grey_or_colour, no_decoder_warnings, probe
+from odedm.data.images import Array, BadPicture, Fit, NotGrey, decode_rows, probe
 from odedm.data.published import PublishedDataset
 from odedm.stream.class_schedule import default_tasks
 
@@ -84,13 +86,18 @@ def _check_measured(known: PublishedDataset, kind: str, shape: tuple[int, ...], 
 
 
 def _write_arrays(arrays: LabelledArrays, folder: Path, on_progress: OnProgress) -> Statistics:
+    import torch  # here, where rows are read, and not where a run is planned
+
+    from odedm.stream.dataset import statistics
+
     columns = [np.ascontiguousarray(getattr(arrays, column)) for column in COLUMNS]
     _check_free(folder, sum(column.nbytes for column in columns))
     for done, (file, column) in enumerate(zip(column_files(folder), columns, strict=True)):
         on_progress("writing", done, len(columns))
         np.save(file, column, allow_pickle=False)
     on_progress("writing", len(columns), len(columns))
-    return statistics(arrays.image)
+    mean, deviation = statistics(torch.from_numpy(columns[0]))
+    return tuple(mean.tolist()), tuple(deviation.tolist())
 
 
 def _check_free(folder: Path, needed: int) -> None:
@@ -102,51 +109,26 @@ def _check_free(folder: Path, needed: int) -> None:
         )
 
 
-def statistics(image: Array) -> Statistics:
-    """Return mean and deviation per channel of images [n, c, h, w], or per feature of vectors [n, d].
-
-    Bytes count as 0..1.
-
-    >>> statistics(np.array([[[[0, 255]]]], np.uint8))
-    ((0.5,), (0.5,))
-    """
-    count = image.size // image.shape[1]
-    step = max(1, (32 << 20) // max(1, image[0].nbytes * 8))
-    parts = [image[start : start + step] for start in range(0, len(image), step)]
-    if image.dtype == np.uint8:
-        return _of_bytes(sum(map(byte_moments, parts)), count)
-    axes: Any = (0, 2, 3) if image.ndim == 4 else (0,)
-    mean = sum(part.sum(axes, dtype=np.float64) for part in parts) / count
-    centre = mean[None, :, None, None] if image.ndim == 4 else mean[None]
-    variance = sum(np.square(part.astype(np.float64) - centre).sum(axes) for part in parts) / count
-    return _plain_numbers(mean, np.sqrt(variance))
-
-
 def byte_moments(rows: Array) -> Array:
-    """Return sum and sum of squares of every channel or feature of uint8 rows: exact whole numbers [2, c].
+    """Return sum and sum of squares of every channel of uint8 images: exact whole numbers [2, c].
 
     >>> byte_moments(np.array([[[[1, 2]]]], np.uint8)).tolist()
     [[3], [5]]
     """
-    axes: Any = (0, 2, 3) if rows.ndim == 4 else (0,)
-    return np.stack([values.sum(axes, dtype=np.int64) for values in (rows, np.square(rows, dtype=np.uint16))])
+    return np.stack([values.sum((0, 2, 3), dtype=np.int64) for values in (rows, np.square(rows, dtype=np.uint16))])
 
 
 def _of_bytes(moments: Any, count: int) -> Statistics:
     """Return mean and deviation of so many bytes a channel, which count as 0..1."""
     mean, square = moments / count
-    return _plain_numbers(mean / 255, np.sqrt((square - mean**2).clip(0)) / 255)
-
-
-def _plain_numbers(mean: Array, deviation: Array) -> Statistics:
-    return tuple(mean.tolist()), tuple(value if value > 1e-6 else 1.0 for value in deviation.tolist())
+    deviation = np.sqrt((square - mean**2).clip(0)) / 255
+    return tuple((mean / 255).tolist()), tuple(value if value > 1e-6 else 1.0 for value in deviation.tolist())
 
 
 def _write_pictures(pictures: LabelledPictures, folder: Path, on_progress: OnProgress) -> tuple[Fit, Statistics]:
-    first = pictures.train.names[0]
-    if len({*pictures.train.names, *pictures.test.names}) != sum(pictures.rows):
-        raise UsageError(f"'{pictures.folder.source}' lists the same picture twice.")
-    with no_decoder_warnings():
+    first = pictures.train[0][0]
+    with warnings.catch_warnings():  # what Pillow remarks on odd pictures, in whichever thread: filters are global
+        warnings.simplefilter("ignore")
         try:
             channels, height, width = probe(pictures.folder.path / first)
         except BadPicture as error:
@@ -154,7 +136,10 @@ def _write_pictures(pictures: LabelledPictures, folder: Path, on_progress: OnPro
         if pictures.published:
             channels = 3  # some of their pictures are grey, and the first may be one of them
         fit = Fit(channels, pictures.size or height, pictures.size or width, pictures.resize)
-        return grey_or_colour(partial(_write_decoded, pictures, folder, on_progress), fit)
+        try:
+            return _write_decoded(pictures, folder, on_progress, fit)
+        except NotGrey:
+            return _write_decoded(pictures, folder, on_progress, replace(fit, channels=3))
 
 
 def _write_decoded(
@@ -163,12 +148,13 @@ def _write_decoded(
     """Write all columns, the pictures decoded to one shape; means and deviations are of the training part."""
     _check_free(folder, sum(pictures.rows) * (math.prod(fit.shape) + 8))
     image, label, test_image, test_label = column_files(folder)
-    np.save(label, np.array(pictures.train.labels, np.int64))
-    np.save(test_label, np.array(pictures.test.labels, np.int64))
+    for file, classes in ((label, pictures.train), (test_label, pictures.test)):
+        np.save(file, np.repeat(np.arange(len(classes)), [len(names) for names in classes]))
     total, done = sum(pictures.rows), 0
     moments = np.zeros((2, fit.channels), np.int64)
     with ThreadPoolExecutor(cores()) as pool:  # threads are enough: decoders let go of the interpreter's lock
-        for file, names in ((image, pictures.train.names), (test_image, pictures.test.names)):
+        for file, classes in ((image, pictures.train), (test_image, pictures.test)):
+            names = [*chain.from_iterable(classes)]
             header = {"descr": "|u1", "fortran_order": False, "shape": (len(names), *fit.shape)}
             with file.open("wb") as column:  # not mapped: on a full disk a mapped page kills the process
                 np.lib.format.write_array_header_1_0(column, header)

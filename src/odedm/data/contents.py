@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from odedm.core.errors import UsageError
-from odedm.data.images import Array
+from odedm.data.images import Array, is_picture_name
 from odedm.data.published import PublishedDataset
 
 JUNK = ("__macosx", "thumbs.db", "desktop.ini")
@@ -45,11 +45,10 @@ class DataFolder:
         """Return the names of all regular files below it, with slashes, sorted; junk folders are left out."""
         return sorted(_files_below(self.path, "", ()))
 
-    def subfolders(self, root: str = "") -> list[str]:
-        """Return the names of the folders right below `root`, which ends with a slash or is empty, without junk."""
-        return sorted(
-            entry.name for entry in (self.path / root).iterdir() if entry.is_dir() and not is_junk(entry.name)
-        )
+    @cached_property
+    def pictures(self) -> list[str]:
+        """Return the names of those that are pictures."""
+        return [name for name in self.files if is_picture_name(name) and not is_junk(name)]
 
 
 def _files_below(folder: Path, prefix: str, above: tuple[str, ...]) -> Iterator[str]:
@@ -88,36 +87,14 @@ class LabelledArrays:
 
 
 @dataclass(frozen=True)
-class PictureList:
-    """Names of pictures in a folder, class by class; they are rows in this order.
-
-    >>> pictures = PictureList([["a/1.png", "a/2.png"], ["b/1.png"]])
-    >>> pictures.names, pictures.labels
-    (['a/1.png', 'a/2.png', 'b/1.png'], [0, 0, 1])
-    """
-
-    classes: Sequence[Sequence[str]]
-
-    @cached_property
-    def names(self) -> list[str]:
-        """Return the name of every row."""
-        return [name for names in self.classes for name in names]
-
-    @cached_property
-    def labels(self) -> list[int]:
-        """Return the label of every row."""
-        return [label for label, names in enumerate(self.classes) for _ in names]
-
-
-@dataclass(frozen=True)
 class LabelledPictures:
-    """Pictures of a folder, each with its label; `size` and `resize` ask for another size than they have."""
+    """Pictures of a folder, by their names, class by class; `size` and `resize` ask for another size than they have."""
 
     kind: str
     class_names: tuple[str, ...]
     folder: DataFolder
-    train: PictureList
-    test: PictureList
+    train: Sequence[Sequence[str]]
+    test: Sequence[Sequence[str]]
     _: KW_ONLY
     published: PublishedDataset | None
     size: int | None = None
@@ -126,7 +103,7 @@ class LabelledPictures:
     @property
     def rows(self) -> tuple[int, int]:
         """Return how many there are for training and for testing."""
-        return len(self.train.names), len(self.test.names)
+        return sum(map(len, self.train)), sum(map(len, self.test))
 
     @property
     def skipped(self) -> int:

@@ -11,7 +11,6 @@ from odedm.data import cifar, layouts
 from odedm.data.archives import unpack
 from odedm.data.arrays import NAMES, has_arrays, load_arrays
 from odedm.data.contents import Contents, DataFolder, LabelledArrays
-from odedm.data.huggingface import is_saved_dataset, load_saved
 from odedm.data.images import MAX_PIXELS, require_pillow
 from odedm.data.published import PUBLISHED, PublishedDataset
 
@@ -39,9 +38,7 @@ def read(
     published = PUBLISHED.get(name or "")
     folder = _as_folder(path, scratch)
     contents: Contents
-    if path.is_dir() and is_saved_dataset(path):
-        contents = load_saved(folder, size=size, seed=seed, test_share=test_share)
-    elif path.suffix.lower() == ".npz" or has_arrays(folder.path):
+    if path.suffix.lower() == ".npz" or has_arrays(folder.path):
         contents = load_arrays(folder.path, path, seed=seed, test_share=test_share)
     else:
         contents = _read_pictures(folder, published, size, seed, test_share)

@@ -5,19 +5,16 @@ from __future__ import annotations
 import io
 import os
 import re
-import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from odedm.core.errors import InvalidFileError, UsageError
 from odedm.core.files import read_bytes
 
-T = TypeVar("T")
 Array = np.ndarray[Any, Any]
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".ppm", ".pgm", ".webp", ".tif", ".tiff"})
@@ -72,14 +69,6 @@ def require_pillow() -> None:
         raise UsageError("Reading pictures needs Pillow: pip install pillow.") from error
 
 
-@contextmanager
-def no_decoder_warnings() -> Iterator[None]:
-    """Silence what Pillow remarks on odd pictures while they are decoded, by whichever threads: filters are global."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-
-
 def probe(content: bytes | Path) -> tuple[int, int, int]:
     """Return channels, height and width of a picture, as its header says."""
     with _opened(content) as image:
@@ -113,14 +102,6 @@ def decode_rows(folder: Path, names: Sequence[str], fit: Fit) -> Array:
         except InvalidFileError as error:
             raise BadPicture(f"'{name}' cannot be read: {error}.") from error
     return rows
-
-
-def grey_or_colour(work: Callable[[Fit], T], fit: Fit) -> T:
-    """Do what decodes many pictures; where they are meant to be grey and one is not, once more with all in colour."""
-    try:
-        return work(fit)
-    except NotGrey:
-        return work(replace(fit, channels=3))
 
 
 def _opened(content: bytes | Path) -> Any:
@@ -161,8 +142,8 @@ def _fitted(image: Any, fit: Fit) -> Any:
     if fit.resize is None:
         if picture.size != (fit.width, fit.height):
             raise BadPicture(
-                f"is {size} where the first picture is {fit.width}×{fit.height}; give a size N (--size N) to make all "
-                "of them N×N"
+                f"is {size} where the first picture is {fit.width}×{fit.height}; give a size N (odedm data import "
+                "--size N) to make all of them N×N"
             )
         return picture
     short = min(picture.size)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from odedm.core.errors import UsageError, error_for
 from odedm.core.files import atomic_folder, remove_stale, writable_folder, write_text
@@ -17,7 +18,7 @@ from odedm.core.plain_data import json_hash
 from odedm.data import cache, formats
 from odedm.data.cache import MANIFEST, Manifest, column_files
 from odedm.data.cache_writer import write
-from odedm.data.contents import DataFolder, OnProgress
+from odedm.data.contents import DataFolder, LabelledArrays, OnProgress
 from odedm.data.images import BadPicture
 
 SCRATCH = ".importing-"
@@ -50,6 +51,23 @@ def import_as(
         contents = formats.read(path, scratch, name, size=size, seed=seed, test_share=test_share)
         manifest = write(contents, scratch, on_progress, name=name, path=path, size=size, seed=seed)
         manifest = replace(manifest, tasks=tasks or manifest.tasks, flip=manifest.flip if flip is None else flip)
+        _put_in_place(scratch, manifest)
+    return manifest
+
+
+def import_arrays(
+    contents: LabelledArrays,
+    name: str,
+    *,
+    source: str,
+    embedding: dict[str, Any],
+    tasks: int,
+    on_progress: OnProgress = no_progress,
+) -> Manifest:
+    """Import features under a name of your own, in the place of any of that name."""
+    with _importing(on_progress) as scratch:
+        manifest = write(contents, scratch, on_progress, name=name, path=Path(source), size=None, seed=0)
+        manifest = replace(manifest, source=source, tasks=tasks, embedding=embedding)
         _put_in_place(scratch, manifest)
     return manifest
 

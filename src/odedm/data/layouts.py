@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
 from odedm.core.errors import UsageError
 from odedm.core.files import read_bytes
 from odedm.core.held_out_rows import hold_out
-from odedm.data.contents import DataFolder, LabelledPictures, PictureList, is_junk
-from odedm.data.images import MAX_BYTES, is_picture_name
+from odedm.core.validators import Share
+from odedm.data.contents import DataFolder, LabelledPictures
+from odedm.data.images import MAX_BYTES
 from odedm.data.published import OTHER_NAMES, PublishedDataset
 
 TESTS = ("test", "val", "valid", "validation")
@@ -25,14 +26,14 @@ def image_folder(
 ) -> LabelledPictures:
     """Read `train/<class>/*` with `test/<class>/*`, or one folder of classes of which a seeded share is held out."""
     root = _root(folder)
-    subfolders = folder.subfolders(root)
-    tests = [name for name in TESTS if name in subfolders and "train" in subfolders]
-    train = _by_class(folder, f"{root}train/" if "train" in subfolders else root)
+    parts = _subfolders(folder, root)
+    tests = [name for name in TESTS if name in parts and "train" in parts]
+    train = _by_class(folder, f"{root}train/" if "train" in parts else root)
     names = class_order(train, published)
     if tests:
         test = _by_class(folder, f"{root}{tests[0]}/")
         _check_same(set(train), set(test), f"{root}{tests[0]}/")
-        kept, held_out = (PictureList([part[name] for name in names]) for part in (train, test))
+        kept, held_out = ([part[name] for name in names] for part in (train, test))
     else:
         kept, held_out = _hold_out(train, names, test_share, seed)
     shown = published.class_names if published and published.class_names else tuple(names)
@@ -45,10 +46,10 @@ def tiny_imagenet(folder: DataFolder, root: str, published: PublishedDataset) ->
     wnids = [line.strip() for line in _text(folder, listed).splitlines() if line.strip()]
     _check_wnids(wnids, listed, published)
     train: dict[str, list[str]] = {wnid: [] for wnid in wnids}
-    for wnid, name in _pictures_below(folder, f"{root}train/"):
+    for wnid, names in _subfolders(folder, f"{root}train/").items():
         if wnid not in train:
-            raise UsageError(f"'{name}' belongs to '{wnid}', which '{listed}' does not list.")
-        train[wnid].append(name)
+            raise UsageError(f"'{names[0]}' belongs to '{wnid}', which '{listed}' does not list.")
+        train[wnid] = names
     test: dict[str, list[str]] = {wnid: [] for wnid in wnids}
     files = set(folder.files)
     for row, line in enumerate(_text(folder, annotated).splitlines()):
@@ -58,7 +59,7 @@ def tiny_imagenet(folder: DataFolder, root: str, published: PublishedDataset) ->
         test[wnid].append(f"{root}val/images/{picture}")
     words = dict(line.split("\t")[:2] for line in _text(folder, f"{root}words.txt").splitlines() if "\t" in line)
     shown = tuple(words.get(wnid, wnid).split(",")[0] for wnid in wnids)
-    parts = (PictureList(list(part.values())) for part in (train, test))
+    parts = [[*train.values()], [*test.values()]]
     return LabelledPictures("Tiny-ImageNet", shown, folder, *parts, published=published)
 
 
@@ -112,20 +113,20 @@ def class_order(names: Iterable[str], published: PublishedDataset | None) -> lis
 
 def _hold_out(
     train: Mapping[str, list[str]], names: Sequence[str], share: float, seed: int
-) -> tuple[PictureList, PictureList]:
+) -> tuple[list[list[str]], list[list[str]]]:
     """Divide the pictures of the named classes: what stays, and a share of each that the seed draws."""
-    if not 0 < share < 1:
-        raise UsageError(f"The test share must lie between 0 and 1; {share} was given.")
-    parts = []
+    Share().validate("test_share", share)
+    kept, held_out = [], []
     for number, name in enumerate(names):
         shuffled = np.random.default_rng((seed, number)).permutation(len(train[name]))
-        parts.append(hold_out([train[name][row] for row in shuffled], share))
-        if not parts[-1][1]:
+        trained, tested = hold_out([train[name][row] for row in shuffled], share)
+        if not tested:
             raise UsageError(
                 f"Class '{name}' has a single picture, so none can be held out; add some, or a test folder."
             )
-    kept, held_out = zip(*parts, strict=True)
-    return PictureList(kept), PictureList(held_out)
+        kept.append(trained)
+        held_out.append(tested)
+    return kept, held_out
 
 
 def _plain(name: str) -> str:
@@ -133,41 +134,35 @@ def _plain(name: str) -> str:
 
 
 def _root(folder: DataFolder) -> str:
-    """Return where the classes begin: past folders that hold one folder of folders and nothing else to see."""
+    """Return where the classes begin: past folders that hold one folder of folders and no picture."""
     root = ""
-    while len(subfolders := folder.subfolders(root)) == 1 and subfolders != ["train"]:
-        deeper = f"{root}{subfolders[0]}/"
-        pictures = any(is_picture_name(entry.name) for entry in (folder.path / deeper).iterdir())
-        if pictures or not folder.subfolders(deeper):
+    while len(subfolders := _subfolders(folder, root)) == 1:
+        deeper = f"{root}{next(iter(subfolders))}/"
+        if deeper.endswith("train/") or any("/" not in name[len(deeper) :] for name in folder.pictures):
             break
         root = deeper
     return root
 
 
-def _pictures_below(folder: DataFolder, root: str) -> Iterator[tuple[str, str]]:
-    """Yield every picture below a root: the folder right below the root that it is in, and its name."""
-    for name in folder.files:
-        if name.startswith(root) and is_picture_name(name) and not is_junk(name):
-            yield name[len(root) :].split("/")[0], name
+def _subfolders(folder: DataFolder, root: str) -> dict[str, list[str]]:
+    """Return the pictures at any depth of every folder right below a root, sorted."""
+    subfolders: dict[str, list[str]] = {}
+    for picture in folder.pictures:
+        name, slash, _ = picture.removeprefix(root).partition("/")
+        if picture.startswith(root) and slash:
+            subfolders.setdefault(name, []).append(picture)
+    return subfolders
 
 
 def _by_class(folder: DataFolder, root: str) -> dict[str, list[str]]:
-    """Return the pictures of every class folder below a root, sorted."""
-    classes = folder.subfolders(root)
+    """Return the pictures of every class below a root; a folder without pictures is none."""
+    classes = _subfolders(folder, root)
     if len(classes) < 2:
         raise UsageError(
             f"'{folder.source}/{root}' holds {len(classes)} class folders; two or more are needed, each with pictures "
             "of one class: train/<class>/*.png and test/<class>/*.png, or <class>/*.png."
         )
-    pictures: dict[str, list[str]] = {name: [] for name in classes}
-    for class_name, name in _pictures_below(folder, root):
-        if class_name in pictures:
-            pictures[class_name].append(name)
-    if empty := [name for name, names in pictures.items() if not names]:
-        raise UsageError(
-            f"The class folder '{folder.source}/{root}{empty[0]}' holds no pictures; fill it or remove it."
-        )
-    return pictures
+    return classes
 
 
 def _check_same(train: set[str], test: set[str], root: str) -> None:
@@ -178,10 +173,12 @@ def _check_same(train: set[str], test: set[str], root: str) -> None:
 
 
 def _check_wnids(wnids: Sequence[str], source: str, published: PublishedDataset) -> None:
-    wrong = [wnid for wnid in wnids if not WNID.fullmatch(wnid)]
-    if wrong or len(set(wnids)) != published.classes or len(wnids) != published.classes:
-        fault = f"'{wrong[0][:40]}' is no WordNet number" if wrong else f"it has {len(set(wnids))} different ones"
-        raise UsageError(f"'{source}' must name {published.classes} WordNet numbers (n + 8 digits), but {fault}.")
+    known = {wnid for wnid in wnids if WNID.fullmatch(wnid)}
+    if not len(known) == len(wnids) == published.classes:
+        raise UsageError(
+            f"'{source}' must name {published.classes} different WordNet numbers (n + 8 digits); it has {len(known)}, "
+            f"and {len(wnids)} names in all."
+        )
 
 
 def _text(folder: DataFolder, name: str) -> str:

@@ -110,10 +110,8 @@ def _mapped(manifest: Manifest) -> Dataset:
         integers = labels.shape == (length,) and labels.dtype == "int64"
         if not (same and integers and labels.min() >= 0 and labels.max() < len(manifest.class_names)):
             raise UsageError(f"The arrays of '{manifest.name}' are not what its manifest says. {again}")
-    mean, deviation = (torch.tensor(values, dtype=torch.float64) for values in (manifest.mean, manifest.deviation))
-    unit = 255.0 if manifest.dtype == "uint8" else 1.0
-    is_image = len(manifest.shape) == 3
-    transform = constants(mean, deviation, unit, pad=manifest.pad, flip=manifest.flip, image=is_image)
     x, y, test_x, test_y = map(torch.from_numpy, columns)
+    mean, deviation = (torch.tensor(values, dtype=torch.float64) for values in (manifest.mean, manifest.deviation))
+    transform = constants(x, mean, deviation, pad=manifest.pad, flip=manifest.flip)
     tasks, checksum = manifest.tasks, manifest.checksum
     return Dataset(manifest.name, x, y, test_x, test_y, manifest.class_names, transform, tasks, checksum)

@@ -55,15 +55,11 @@ class ExecutionConfig:
     """Where runs happen; what is None is chosen automatically.
 
     Args:
-        backend: "local" or "ray".
-        workers: runs side by side.
         mps: whether workers on a GPU use CUDA's multi-process service, where the driver brings it; it is started
             for the command alone, and ended with it.
         gpu_share: percent of a GPU's multiprocessors that the kernels of one run may take, by the same service. Runs of
             one share have the same bits in any number of workers; those of another share differ from them in rounding,
             as cuDNN chooses its kernels by that number.
-        address: of a running Ray cluster; without one a Ray of this machine is started.
-        cpus, gpus: what one run takes on Ray.
     """
 
     workers: int | None = setting_field(Int(1), None, "Runs side by side.", default_words="chosen automatically")
@@ -85,13 +81,9 @@ class ExecutionConfig:
     def __post_init__(self) -> None:
         check_settings(self)
         if not self.is_remote and (self.address is not None or self.gpus or self.cpus is not None):
-            raise UsageError(
-                "--address, --gpus and --set execution.cpus are for --backend ray; leave them out, or add it."
-            )
+            raise UsageError("The settings address, gpus and cpus are for --backend ray; leave them out, or add it.")
         if self.is_remote and self.cpus == 0 and not self.gpus:
-            raise UsageError(
-                "--gpus and --set execution.cpus are what one run takes; with --backend ray they cannot both be 0."
-            )
+            raise UsageError("gpus and cpus are what one run takes; with --backend ray they cannot both be 0.")
         if self.gpu_share < 100 and (self.is_remote or not self.mps):
             wrong = "--backend ray" if self.is_remote else "--set execution.mps=false"
             raise UsageError(
@@ -109,7 +101,9 @@ class ExecutionConfig:
         if not self.is_remote:
             return asked
         if asked == "cuda" and not self.gpus:
-            raise UsageError("--device cuda with --backend ray needs --gpus, the part of a GPU that one run takes.")
+            raise UsageError(
+                "--device cuda with --backend ray needs --set execution.gpus, the part of a GPU that one run takes."
+            )
         return "cuda" if self.gpus and asked != "cpu" else "cpu"
 
 
@@ -179,15 +173,6 @@ def _only_here(jobs: Sequence[Job], execution: ExecutionConfig) -> bool:
                 )
             return True
     return False
-
-
-def get_ready(runs: int, execution: ExecutionConfig) -> None:
-    """Let workers start before it is known what they do: on a machine with cores to spare they import while we plan."""
-    workers = min(runs, execution.workers or GPU_WORKERS, cores() // 2)
-    if workers > 1 and not execution.is_remote:
-        from odedm.execute.process_backend import start_early
-
-        start_early(workers)
 
 
 def workers_here(jobs: Sequence[Job], execution: ExecutionConfig) -> int:

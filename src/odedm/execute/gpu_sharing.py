@@ -34,26 +34,26 @@ class SharedGPU:
     """
 
     def __init__(self, folder: Path, share: int = 100) -> None:
-        own_share = {GPU_SHARE: str(share)} if share < 100 else {}
+        share_variable = {GPU_SHARE: str(share)} if share < 100 else {}
         self.environment: dict[str, str] = {}
         self._keeper: subprocess.Popen[bytes] | None = None
         if FOLDERS[0] in os.environ:
-            self.environment = own_share
+            self.environment = share_variable
             return
         if shutil.which(CONTROL) is None:
-            if own_share:
+            if share_variable:
                 raise UsageError(
                     f"--set execution.gpu_share={share} needs CUDA's multi-process service, and its program "
                     f"'{CONTROL}', which comes with the driver, is not found here. Install it, or leave it out."
                 )
             return
-        own = {name: str(folder / name.split("_")[2].lower()) for name in FOLDERS}
-        self._keeper = start_program("odedm.execute.gpu_sharing", *own.values())
+        variables = {name: str(folder / name.split("_")[2].lower()) for name in FOLDERS}
+        self._keeper = start_program("odedm.execute.gpu_sharing", *variables.values())
         if self._keeper.stdout is not None and self._keeper.stdout.readline() == UP:
-            self.environment = own | own_share
+            self.environment = variables | share_variable
             return
         self.close()
-        if own_share:
+        if share_variable:
             raise UsageError(
                 f"--set execution.gpu_share={share} needs CUDA's multi-process service, which did not start here; "
                 "leave it out."
@@ -76,15 +76,15 @@ def main() -> None:
     """Keep the service up until the input ends."""
     for number in (signal.SIGINT, signal.SIGTERM):  # the lanes are told by their parent, and end first
         signal.signal(number, signal.SIG_IGN)
-    own = dict(zip(FOLDERS, sys.argv[1:3], strict=True))
-    for place in own.values():
+    variables = dict(zip(FOLDERS, sys.argv[1:3], strict=True))
+    for place in variables.values():
         Path(place).mkdir(mode=0o700, exist_ok=True)
-    environment = {**os.environ, **own}
+    environment = {**os.environ, **variables}
 
-    def control(*words: str, said: bytes = b"") -> bool:
+    def control(*words: str, text: bytes = b"") -> bool:
         with suppress(OSError, subprocess.TimeoutExpired):
             done = subprocess.run(
-                [CONTROL, *words], input=said, env=environment, check=False, capture_output=True, timeout=PATIENCE
+                [CONTROL, *words], input=text, env=environment, check=False, capture_output=True, timeout=PATIENCE
             )
             return done.returncode == 0
         return False
@@ -96,7 +96,7 @@ def main() -> None:
             os.write(1, UP)
         sys.stdin.buffer.read()
     finally:
-        control(said=f"quit -t {PATIENCE // 4}\n".encode())
+        control(text=f"quit -t {PATIENCE // 4}\n".encode())
 
 
 if __name__ == "__main__":

@@ -8,16 +8,18 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from odedm.checkpoint.schedule import Schedule
-from odedm.core.errors import LockedError, UsageError, is_infrastructure_error
+from odedm.core.errors import UsageError, is_infrastructure_error
 from odedm.core.processes import PACKAGE
 from odedm.training.experiment import Experiment
 from odedm.training.observation import Observation
 
 TRIES = 3
 """How often a job whose worker dies on this machine is tried from the same checkpoint."""
+INSTALLED = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+"""Folders of Python itself and of installed packages."""
 
 
 @dataclass(frozen=True)
@@ -98,12 +100,11 @@ class Job:
 
 
 class ProgressReport(NamedTuple):
-    """A job has seen `done` of `total` rows; `process` is who does it, `metrics` has its last loss and rate by name."""
+    """A job has seen `done` of `total` rows; `metrics` has its last loss and rate by name."""
 
     key: str
     done: int
     total: int
-    process: int = 0
     metrics: Mapping[str, float] = {}
 
 
@@ -130,27 +131,29 @@ class Done(NamedTuple):
 class Failed(NamedTuple):
     """A job failed, and why; trying again would not help.
 
-    `infrastructure`: the machine is to blame, as for a full disk, and all other jobs would fail like this; `taken`:
-    another process is at it.
+    `infrastructure`: the machine is to blame, as for a full disk, and all other jobs would fail like this.
     """
 
     key: str
     error: str
     infrastructure: bool = False
-    taken: bool = False
 
     @classmethod
     def by(cls, job: Job, error: BaseException) -> Failed:
         """What an error that ended a job comes to."""
-        return cls(job.key, sentence(error), is_infrastructure_error(error), isinstance(error, LockedError))
+        return cls(job.key, sentence(error), is_infrastructure_error(error))
 
 
 class WorkerLost(NamedTuple):
-    """The worker of a job died, and how; `shared`: another job on the same GPU may be to blame."""
+    """The worker of a job died, and how.
+
+    `shared`: another job on the same GPU may be to blame; `was_killed`: someone else ended it, and no fault of its own.
+    """
 
     key: str
     error: str
     shared: bool = False
+    was_killed: bool = False
 
 
 class Message(NamedTuple):
@@ -184,31 +187,26 @@ def event_from_text(text: str | bytes) -> Event:
 
 
 def sentence(error: BaseException) -> str:
-    """An error of any kind in one line; of one that nobody foresaw, where in whose code it was raised."""
-    text: Any = " ".join(str(error).split()) or "no reason was given"
+    """Return an error of any kind in one line; of one that nobody foresaw, where in whose code it was raised."""
+    text = " ".join(str(error).split()) or "no reason was given"
     if isinstance(error, UsageError):
-        return str(text)
-    notes = " ".join(str(each) for each in getattr(error, "__notes__", ()))
-    return f"{type(error).__name__}: {text}{_place(error)}" + (f" {notes}" if notes else "")
+        return text
+    return " ".join([f"{type(error).__name__}: {text}{_place(error)}", *getattr(error, "__notes__", ())])
 
 
 def _place(error: BaseException) -> str:
-    """The innermost line of code from outside that an error passed through, or of the package's own where none is."""
-    frames = traceback.extract_tb(error.__traceback__)
-    theirs = [each for each in frames if not _is_installed(each.filename) and not _is_ours(each.filename)]
-    found = theirs or [each for each in frames if _is_ours(each.filename)]
-    if not found:
+    """Return the innermost line that an error passed through of the user's own code, or of this package's."""
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not any(Path(frame.filename).is_relative_to(folder) for folder in INSTALLED) or _is_ours(frame)
+    ]
+    if not frames:
         return ""
-    last = found[-1]
+    last = next((frame for frame in reversed(frames) if not _is_ours(frame)), frames[-1])
     line = f": {last.line[:80]}" if last.line else ""
     return f" ({Path(last.filename).name}, line {last.lineno}, in {last.name}{line})."
 
 
-def _is_installed(file: str) -> bool:
-    """Whether a file is one of Python's own or of an installed package."""
-    folders = (sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
-    return any(Path(file).resolve().is_relative_to(Path(folder).resolve()) for folder in folders)
-
-
-def _is_ours(file: str) -> bool:
-    return Path(file).is_relative_to(PACKAGE)
+def _is_ours(frame: traceback.FrameSummary) -> bool:
+    return Path(frame.filename).is_relative_to(PACKAGE)

@@ -38,13 +38,13 @@ class JobThread:
         self._thread.start()
 
     def _run(self, job: Job) -> None:
-        from odedm.training.numerics import process_numerics
+        from odedm.training.numerics import deterministic_numerics
 
         plan = job.experiment
         outcome: Done | Failed | None = Done(job.key)
         try:
             # torch's own threads and precision belong to the process, so they are set for the whole of a job
-            with process_numerics(plan.threads, "fp32" if plan.precision == "fp32" else "tf32"):
+            with deterministic_numerics(plan.threads, "fp32" if plan.precision == "fp32" else "tf32"):
                 run_job(job, self._emit, data=self._open(plan.data), stop=self._stop.is_set)
         except Stopped:  # its state is stored; where nobody asked for it, that is an end like any other
             outcome = None if self._stop.is_set() else Failed(job.key, "It was stopped, and its state is stored.")

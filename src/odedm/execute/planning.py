@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from odedm.checkpoint.checkpoint import latest_manifest, working_folder
+from odedm.checkpoint.checkpoint import latest_look, working_folder
 from odedm.core.errors import UsageError
 from odedm.core.plain_data import differences
 from odedm.execute.backend import ExecutionConfig
@@ -105,8 +105,8 @@ def _as_begun(job: Job) -> Job:
     work = working_folder(job.folder)
     if job.options.restart or not work.is_dir():
         return job
-    with suppress(UsageError):
-        threads = latest_manifest(work)["configuration"].get("threads")
+    with suppress(UsageError, KeyError):
+        threads = latest_look(work)[1].configuration["threads"]
         return replace(job, experiment=replace(job.experiment, threads=threads))
     return job
 
@@ -153,7 +153,7 @@ def finished(job: Job) -> Result | None:
                 "again with the code as it is now; another --out keeps both."
             )
     if other:
-        named = "; ".join(f"{there} there, {here} here" for there, here in other[:5])
+        named = "; ".join(f"{before} there, {after} here" for before, after in other[:5])
         raise UsageError(f"'{job.folder}' holds a run already, another one: {named}. {advice}")
     return result
 
@@ -188,7 +188,7 @@ def plan_resumed(
     planned, faults = PlannedJobs([]), dict[Path, str]()
     for run in runs:
         try:
-            plan = Experiment.from_dict(_described(latest_manifest(working_folder(run))["configuration"]))
+            plan = Experiment.from_dict(_described(latest_look(working_folder(run))[1].configuration))
             (job,) = (one := plan_jobs([plan], partial(_folder, run), execution, options, opened=planned.data)).jobs
         except UsageError as error:
             faults[run] = str(error)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
 import selectors
@@ -21,19 +20,18 @@ from odedm.core.processes import close_pipes, start_program
 from odedm.execute.gpu_sharing import MOST_CLIENTS, SharedGPU
 from odedm.execute.job import TRIES, Done, Event, Failed, Job, WorkerLost, event_from_text
 from odedm.execute.job_thread import GPU_BROKEN
-from odedm.execute.worker_process import STOP
+from odedm.execute.worker_process import ENDED, STOP
 
 PATIENCE = 120
 """Seconds that workers have to store the state of their jobs when they are asked to stop."""
-KILLED_FOR_MEMORY = Path("/sys/fs/cgroup/memory.events")
 CHUNK = 1 << 16
+KILLED = (-signal.SIGKILL, -signal.SIGHUP, -signal.SIGINT, -signal.SIGTERM, ENDED)
+"""Exit codes of a worker that someone ended."""
 
 
 @dataclass
 class _Worker:
     process: subprocess.Popen[bytes]
-    crash: Path
-    """The file in which the worker says where it was when it crashed."""
     job: str | None = None
     """The key of what it does."""
     rest: bytes = b""
@@ -51,40 +49,13 @@ class _Worker:
                 self.process.stdin.write(line.encode() + b"\n")
                 self.process.stdin.flush()
 
-    def kill(self) -> None:
-        """End it at once, and forget what it left."""
-        self.process.kill()
-        with suppress(subprocess.TimeoutExpired):  # one that the kernel cannot end now ends later
-            self.process.wait(5)
-        self.close()
-
     def close(self) -> None:
-        """Let go of a worker that has ended."""
+        """Let go of it; one that has not ended is killed."""
+        if self.process.poll() is None:
+            self.process.kill()
+            with suppress(subprocess.TimeoutExpired):  # one that the kernel cannot end now ends later
+                self.process.wait(5)
         close_pipes(self.process)
-        self.crash.unlink(missing_ok=True)
-
-
-def _begin() -> _Worker:
-    handle, crash = tempfile.mkstemp(prefix="odedm-worker-")
-    os.close(handle)
-    return _Worker(start_program("odedm.execute.worker_process", crash), Path(crash))
-
-
-_early: list[_Worker] = []
-"""Workers that were started before it was known what they are to do."""
-
-
-def start_early(number: int) -> None:
-    """Start workers that get ready while this process still plans; those that find nothing to do end with it."""
-    if not _early:
-        atexit.register(_end_early)
-    _early.extend(_begin() for _ in range(number - len(_early)))
-
-
-def _end_early() -> None:
-    for worker in _early:
-        worker.kill()
-    _early.clear()
 
 
 class ProcessBackend:
@@ -112,7 +83,6 @@ class ProcessBackend:
         except BaseException:  # nobody has a backend to close then
             self._folder.cleanup()
             raise
-        self._killed = _killed_for_memory()
 
     def has_room(self) -> bool:
         """Whether fewer jobs are under way than there are workers."""
@@ -125,7 +95,7 @@ class ProcessBackend:
         worker.send(job.to_text())
 
     def _new(self) -> _Worker:
-        worker = _early.pop() if _early else _begin()
+        worker = _Worker(start_program("odedm.execute.worker_process"))
         worker.send(json.dumps({**export_plugins(), "environment": self._gpu.environment if self._gpu else {}}))
         self._workers.append(worker)
         self._selector.register(worker.output, selectors.EVENT_READ, worker)
@@ -156,23 +126,10 @@ class ProcessBackend:
         self._selector.unregister(worker.output)
         self._workers.remove(worker)
         code = worker.process.wait()
-        reason = self._death(worker)
         worker.close()
         if worker.job is not None:
             shared = self._gpu is not None and bool(self._gpu.environment) and code == GPU_BROKEN
-            yield WorkerLost(worker.job, reason, shared)
-
-    def _death(self, worker: _Worker) -> str:
-        """How a worker died, in words."""
-        code = worker.process.returncode
-        if code == GPU_BROKEN:
-            return "the GPU reported an error after which its process could not go on"
-        if code is not None and code < 0:
-            name = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)
-            now, before, self._killed = _killed_for_memory(), self._killed, _killed_for_memory()
-            memory = " for lack of memory" if -code == signal.SIGKILL and now > before else ""
-            return f"its process was ended by the signal {name}{memory}{_crash_site(worker.crash)}"
-        return f"its process ended with the exit code {code}{_crash_site(worker.crash)}"
+            yield WorkerLost(worker.job, cause_of_death(code), shared, was_killed=code in KILLED)
 
     def close(self) -> None:
         """Ask every worker to store the state of its jobs and to end; those that do not are ended."""
@@ -183,8 +140,6 @@ class ProcessBackend:
             for worker in self._workers:
                 worker.process.wait(max(0.0, until - time.monotonic()))
         for worker in self._workers:
-            if worker.process.poll() is None:
-                worker.kill()
             worker.close()
         self._workers.clear()
         self._selector.close()
@@ -193,20 +148,17 @@ class ProcessBackend:
         self._folder.cleanup()
 
 
-def _crash_site(path: Path) -> str:
-    """Where a crashed worker was, from what its fault handler wrote: the innermost line of our own."""
-    with suppress(OSError):
-        lines = [line.strip() for line in path.read_text(errors="replace").splitlines()]
-        ours = [line for line in lines if line.startswith("File ") and f"odedm{os.sep}" in line]
-        if lines:
-            return f" ({lines[0].removeprefix('Fatal Python error: ')}{'; ' + ours[0][:160] if ours else ''})"
-    return ""
+def cause_of_death(code: int) -> str:
+    """Return how a worker ended, in words.
 
-
-def _killed_for_memory() -> int:
-    """How many processes of this container the kernel has killed for lack of memory so far."""
-    with suppress(OSError, ValueError):
-        for line in KILLED_FOR_MEMORY.read_text().splitlines():
-            if line.startswith("oom_kill "):
-                return int(line.split()[1])
-    return 0
+    >>> cause_of_death(-9), cause_of_death(3)
+    ('its process was ended by the signal SIGKILL; if memory ran out, give fewer --workers', \
+'its process ended with the exit code 3')
+    """
+    if code == GPU_BROKEN:
+        return "the GPU reported an error after which its process could not go on"
+    if code >= 0:
+        return f"its process ended with the exit code {code}"
+    name = signal.Signals(-code).name if -code in {*signal.Signals} else str(-code)
+    advice = "; if memory ran out, give fewer --workers" if -code == signal.SIGKILL else ""
+    return f"its process was ended by the signal {name}{advice}"

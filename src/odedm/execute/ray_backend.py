@@ -7,7 +7,6 @@ goes on elsewhere from its last one, and `odedm resume` goes on here.
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 import time
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from odedm.checkpoint.checkpoint import checkpoint_folders, clear, working_folder
+from odedm.checkpoint.checkpoint import checkpoint_paths, clear, working_folder
 from odedm.checkpoint.lock import hold
 from odedm.core.errors import InfrastructureError, UsageError, is_infrastructure_error
 from odedm.core.files import atomic_folder, write_bytes
@@ -78,8 +77,8 @@ class RayBackend:
                 self._ray.init(address, **options)
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
             token = " Bring its token; if it has none, which is no good idea, set RAY_AUTH_MODE=disabled."
-            said = " ".join(str(error).split())[:300].rstrip(".")
-            raise UsageError(f"Ray could not be reached {where}: {said}.{token if address else ''}") from error
+            reason = " ".join(str(error).split())[:300].rstrip(".")
+            raise UsageError(f"Ray could not be reached {where}: {reason}.{token if address else ''}") from error
         listens = self._ray.util.get_node_ip_address()
         if address is None and listens != LOOPBACK:
             self._ray.shutdown()
@@ -89,15 +88,15 @@ class RayBackend:
             )
 
     def _room(self, cpus: float, gpus: float) -> int:
-        there: dict[str, float] = self._ray.cluster_resources()
-        rooms = [there.get("CPU", 0.0) / cpus] if cpus else []
-        rooms += [there.get("GPU", 0.0) / gpus] if gpus else []
+        resources: dict[str, float] = self._ray.cluster_resources()
+        rooms = [resources.get("CPU", 0.0) / cpus] if cpus else []
+        rooms += [resources.get("GPU", 0.0) / gpus] if gpus else []
         room = int(min(rooms, default=1.0))
         if room < 1:
             self.close()
             raise UsageError(
-                f"The cluster has {there.get('CPU', 0):g} CPUs and {there.get('GPU', 0):g} GPUs, too few for one run "
-                f"with {cpus:g} and {gpus:g}. Give smaller --set execution.cpus=or --gpus."
+                f"The cluster has {resources.get('CPU', 0):g} CPUs and {resources.get('GPU', 0):g} GPUs, too few for a "
+                f"run with {cpus:g} and {gpus:g}. Give smaller execution.cpus or execution.gpus."
             )
         return room
 
@@ -110,7 +109,7 @@ class RayBackend:
         work = working_folder(job.folder)
         if job.options.restart and work.is_dir():
             clear(work)  # or the job would go on from these when its worker is lost
-        words = job.to_text(), self._actor, os.getcwd(), export_plugins(), checkpoint_files(work)
+        words = job.to_text(), self._actor, os.getcwd(), export_plugins(), checkpoint_file(work)
         self._running[self._task.remote(*words)] = job
 
     def events(self, timeout: float) -> Iterator[Event]:
@@ -186,9 +185,9 @@ class ProgressActor:
 
     def take(self) -> tuple[list[str], dict[str, dict[str, bytes]]]:
         """What was noted since the last time."""
-        found = [*self.progress.values(), *self.events], self.checkpoints
+        noted = [*self.progress.values(), *self.events], self.checkpoints
         self.events, self.progress, self.checkpoints = [], {}, {}
-        return found
+        return noted
 
 
 def do_remotely(
@@ -229,7 +228,7 @@ def do_remotely(
                 if actor is not None and isinstance(event, ProgressReport | TaskFinished | Message):
                     actor.tell.remote(event.key, event_to_text(event), isinstance(event, ProgressReport))
                 if actor is not None and isinstance(event, CheckpointSaved):
-                    actor.keep.remote(event.key, checkpoint_files(work))
+                    actor.keep.remote(event.key, checkpoint_file(work))
 
             run_job(job, emit)
             return {"files": contents(job.folder)}
@@ -237,27 +236,20 @@ def do_remotely(
         return {"broken" if is_infrastructure_error(error) else "error": sentence(error)}
 
 
-def checkpoint_files(work: Path) -> dict[str, bytes]:
-    """The newest checkpoint of a working folder: its files by their path there; nothing where there is none."""
-    folders = checkpoint_folders(work)
-    paths = sorted(path for path in folders[0].rglob("*") if path.is_file()) if folders else []
-    return {path.relative_to(work).as_posix(): path.read_bytes() for path in paths}
+def checkpoint_file(work: Path) -> dict[str, bytes]:
+    """The newest checkpoint of a working folder by its path there; nothing where there is none."""
+    return {path.relative_to(work).as_posix(): path.read_bytes() for path in checkpoint_paths(work)[:1]}
 
 
 def unpack_checkpoint(files: dict[str, bytes], work: Path) -> None:
     """Write a checkpoint into a working folder, whole or not at all; what is there already stays."""
-    paths = [PurePosixPath(name) for name in files]
-    if not paths:
-        return
-    if any(path.is_absolute() or ".." in path.parts or len(path.parts) != 3 for path in paths):
-        raise UsageError("A checkpoint has a file whose name leads out of its folder; nothing was written.")
-    (folder,) = {path.parent for path in paths}
-    if (work / folder).exists():
-        return
-    (work / folder).parent.mkdir(parents=True, exist_ok=True)
-    with atomic_folder(work / folder) as staging:
-        for name, content in files.items():
-            write_bytes(staging / PurePosixPath(name).name, content)
+    for name, content in files.items():
+        path = PurePosixPath(name)
+        if path.is_absolute() or ".." in path.parts or len(path.parts) != 2:
+            raise UsageError("A checkpoint's name leads out of its folder; nothing was written.")
+        if not os.path.lexists(work / path):
+            (work / path).parent.mkdir(parents=True, exist_ok=True)
+            write_bytes(work / path, content)
 
 
 def keep_checkpoint(files: dict[str, bytes], job: Job) -> bool:
@@ -267,11 +259,11 @@ def keep_checkpoint(files: dict[str, bytes], job: Job) -> bool:
     """
     work = working_folder(job.folder)
     with suppress(UsageError), hold(work):
-        before = checkpoint_folders(work)
+        before = checkpoint_paths(work)
         unpack_checkpoint(files, work)
-        for folder in before:
-            if folder.relative_to(work).as_posix() != next(iter(files)).rpartition("/")[0]:
-                shutil.rmtree(folder, ignore_errors=True)
+        for path in before:
+            if path.relative_to(work).as_posix() not in files:
+                path.unlink(missing_ok=True)
         return True
     return False
 

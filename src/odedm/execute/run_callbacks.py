@@ -13,9 +13,6 @@ class RunCallback:
     def on_start(self, job: Job) -> None:
         """A job has begun, or goes on after a loss."""
 
-    def on_process(self, job: Job, process: int) -> None:
-        """A process works on it."""
-
     def on_progress(self, job: Job, report: ProgressReport) -> None:
         """It has seen more of its rows."""
 
@@ -30,10 +27,6 @@ class RunCallback:
 
     def on_fail(self, job: Job, reason: str) -> None:
         """It failed for good."""
-
-    def on_taken(self, job: Job, reason: str) -> None:
-        """It failed because another process is at it."""
-        self.on_fail(job, reason)
 
     def on_message(self, line: str) -> None:
         """A line for the user."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -11,20 +10,22 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from odedm.checkpoint.checkpoint import Meta, Position, checkpoint_folders, latest_manifest, working_folder
+from odedm.checkpoint.checkpoint import Meta, Position, checkpoint_paths, latest_look, working_folder
 from odedm.checkpoint.lock import RunLock, hold
 from odedm.core.errors import UsageError
 from odedm.core.files import remove_stale
 from odedm.core.plugin_modules import code_hashes
 from odedm.execute.job import CheckpointSaved, Emit, Event, Job, Message, ProgressReport, RunOptions, TaskFinished
 from odedm.results.folder import FILE, check_free
+from odedm.training.callbacks import Reporter
 from odedm.training.observation import Observation
-from odedm.training.run_metrics import LossClock, step_metrics, task_metrics
+from odedm.training.training_log import LossClock, step_metrics, task_metrics
 
 if TYPE_CHECKING:
     from odedm.checkpoint.checkpointer import Checkpointer
     from odedm.stream.dataset import Dataset
-    from odedm.training.run import Outcome, Run
+    from odedm.training.outcomes import Outcome
+    from odedm.training.run import Run
 
 REPLACES = "replaces"
 """A file in the working folder of a run that is to take the place of a finished one."""
@@ -72,10 +73,10 @@ def run_job(job: Job, emit: Emit = ignore, *, data: Dataset | None = None, stop:
                 )
                 options = replace(options, restart=True)
             prepared = Prepared(job.experiment, data or load_dataset(job.experiment.data))
-            run = Run(prepared, observation=_observation(work, options, say), on_task=partial(_report_task, job, emit))
+            run = Run(prepared, observation=_observation(work, options, say))
             checkpointer = checkpointer_of(run, work, lock, options, stop=stop, say=say)
             checkpointer.on_store = lambda: emit(CheckpointSaved(job.key))
-            outcome = run.finish(_progress(job, run, emit), checkpointer)
+            outcome = run.finish(_JobReport(run, job.key, emit), checkpointer=checkpointer)
             if options.chosen:
                 made = outcome.result.provenance | {"chosen": options.chosen}
                 outcome = replace(outcome, result=replace(outcome.result, provenance=made))
@@ -83,30 +84,26 @@ def run_job(job: Job, emit: Emit = ignore, *, data: Dataset | None = None, stop:
             outcome.save(job.folder, overwrite=options.overwrite, keep_model=run.observation.keep_model)
             lock.clear()
         finally:
-            if not checkpoint_folders(work):
+            if not checkpoint_paths(work):
                 with suppress(UsageError, OSError):  # it may be another's by now
                     lock.clear()
     return outcome
 
 
-def _report_task(job: Job, emit: Emit, run: Run) -> None:
-    """Report what was measured after a task."""
-    task = run.progress.task - 1
-    emit(TaskFinished(job.key, task, task_metrics(run, task)))
+class _JobReport(Reporter):
+    """Emits what a run has measured, and its progress not more often than every `TICK`; the last time always."""
 
+    def __init__(self, run: Run, key: str, emit: Emit) -> None:
+        self._key, self._emit, self._clock, self._last = key, emit, LossClock(run.device), 0.0
 
-def _progress(job: Job, run: Run, emit: Emit) -> Callable[[int, int, int], None]:
-    """Reports a run's progress, but not more often than every `TICK`; the last time always."""
-    last, process, metrics = 0.0, os.getpid(), LossClock(run.device)
+    def after_step(self, run: Run) -> None:
+        now, done, total = time.monotonic(), run.progress.rows, run.total_rows
+        if now - self._last >= TICK or done == total:
+            self._last = now
+            self._emit(ProgressReport(self._key, done, total, step_metrics(run.method) if self._clock.due() else {}))
 
-    def report(_task: int, done: int, total: int) -> None:
-        nonlocal last
-        now = time.monotonic()
-        if now - last >= TICK or done == total:
-            last = now
-            emit(ProgressReport(job.key, done, total, process, step_metrics(run.method) if metrics.due() else {}))
-
-    return report
+    def after_task(self, run: Run) -> None:
+        self._emit(TaskFinished(self._key, run.progress.task - 1, task_metrics(run)))
 
 
 def _observation(work: Path, options: RunOptions, say: Callable[[str], None]) -> Observation:
@@ -117,16 +114,13 @@ def _observation(work: Path, options: RunOptions, say: Callable[[str], None]) ->
     asked, stored = options.observation, None
     if not options.restart:
         with suppress(UsageError, TypeError):
-            stored = Observation.from_dict(latest_manifest(work)["observation"])
+            stored = Observation.from_dict(latest_look(work)[1].observation)
     if stored is None:
         return asked or Observation()
     if asked is not None and asked.keep_model:
         stored = replace(stored, keep_model=True)
     if asked is not None and replace(asked, keep_model=stored.keep_model) != stored:
-        say(
-            f"This run began {stored.words()}, and goes on so. To have it {asked.words()}, start it anew: by "
-            f"--restart, or without its working folder '{work}'."
-        )
+        say(f"This run began {stored.words()}, and goes on so. To have it {asked.words()}, start it anew (--restart).")
     return stored
 
 
@@ -160,7 +154,7 @@ def checkpointer_of(
         schedule=options.schedule,
         fresh=options.restart,
         stop=stop,
-        check=lambda: run.guard.settle(progress.step, progress.task),
+        check=lambda: run.guard.check_all(progress.step, progress.task),
         timed=partial(run.timer, "checkpoint"),
         say=say,
     )
@@ -174,7 +168,7 @@ def _code(marks: Mapping[str, str]) -> dict[str, str]:
 def _made_by_other_code(work: Path, code: Mapping[str, str]) -> bool:
     """Whether the last checkpoint is of other code from outside than there is now."""
     with suppress(UsageError):
-        versions = latest_manifest(work)["versions"]
+        versions = latest_look(work)[1].versions
         return any(name in versions and versions[name] != mark for name, mark in code.items())
     return False
 

@@ -32,33 +32,29 @@ from odedm.results.result import Result
 if TYPE_CHECKING:
     from odedm.stream.dataset import Dataset
 
+MOST_LOSSES = 10
+"""How often a job is started again whose worker is killed before it has done anything."""
 TICK = 0.2
 """Seconds between two looks at what has happened."""
 
 
 @dataclass
 class Summary:
-    """What came of jobs: results by key, what failed and why, what was left for lack of time.
-
-    `taken` are those of the failed at which another process is.
-    """
+    """What came of jobs: results by key, what failed and why, what was left for lack of time."""
 
     results: dict[str, Result] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
-    taken: set[str] = field(default_factory=set)
     left: list[Job] = field(default_factory=list)
-
-    @property
-    def done(self) -> int:
-        """How many jobs came to their end."""
-        return len(self.results)
 
 
 @dataclass
 class _Running:
     job: Job
     share: float = 0.0
-    process: int = 0
+    has_begun: bool = False
+    """Whether it has seen rows since it was started."""
+    has_progressed: bool = False
+    """Whether a checkpoint was stored since it was started."""
 
 
 class Scheduler:
@@ -91,6 +87,8 @@ class Scheduler:
         self._seconds = [*seconds]
         self._waiting: dict[str, Job] = {}
         self._running: dict[str, _Running] = {}
+        self._losses: Counter[str] = Counter()
+        """Losses of each job in a row without a checkpoint between them; `_tries` are those that count against it."""
         self._tries: Counter[str] = Counter()
         self._alone: set[str] = set()
         """Jobs that were lost together with others, so that nobody knows whose fault it was."""
@@ -107,7 +105,7 @@ class Scheduler:
         self.summary.left = [*(running.job for running in self._running.values()), *self._waiting.values()]
         return self.summary
 
-    def settle(self) -> Summary:
+    def collect_finished(self) -> Summary:
         """Count what ended while the backend was closed."""
         for job in [*self.summary.left]:
             if job.key in self._running and not job.options.overwrite and (job.folder / FILE).is_file():
@@ -145,23 +143,22 @@ class Scheduler:
             return
         job = running.job
         if isinstance(event, ProgressReport):
-            if running.process != event.process:
-                running.process = event.process
-                self._tell(lambda callback: callback.on_process(job, event.process))
+            running.has_begun = True
             running.share = event.done / max(1, event.total)
             self._tell(lambda callback: callback.on_progress(job, event))
         elif isinstance(event, TaskFinished):
             self._tell(lambda callback: callback.on_task(job, event.task, dict(event.metrics)))
         elif isinstance(event, CheckpointSaved):
-            self._tries[event.key] = 0
+            running.has_progressed = True
         else:
             del self._running[event.key]
             if isinstance(event, WorkerLost):
-                self._lose(job, event)
+                self._lose(running, event)
             else:
                 self._end(job, event)
 
-    def _lose(self, job: Job, event: WorkerLost) -> None:
+    def _lose(self, running: _Running, event: WorkerLost) -> None:
+        job = running.job
         if not job.options.overwrite and (job.folder / FILE).is_file():
             remove_stale_workdir(job.folder)  # its process died after the result was written, before it could say so
             self._end(job, Done(job.key))
@@ -169,18 +166,28 @@ class Scheduler:
         if event.shared and job.key not in self._alone:
             self._alone.add(job.key)
         else:
-            self._tries[job.key] += 1
-        if self._tries[job.key] >= self.backend.tries:
-            self._fail(job, f"In {self.backend.tries} tries {event.error}. The last checkpoint, if any, is kept.")
+            self._count_try(running, event)
+        if self._tries[job.key] >= self.backend.tries or self._losses[job.key] >= MOST_LOSSES:
+            number = self._losses[job.key]
+            self._fail(job, f"In {number} tries {event.error}. The last checkpoint, if any, is kept.")
             return
         self._tell(lambda callback: callback.on_lost(job, event.error))
         self._waiting = {job.key: job.retry(), **self._waiting}  # the first to go on
+
+    def _count_try(self, running: _Running, event: WorkerLost) -> None:
+        """Count a loss without a checkpoint since the last one; one that came before any row may be nobody's fault."""
+        key = running.job.key
+        if running.has_progressed:
+            self._tries[key] = self._losses[key] = 0
+            return
+        self._losses[key] += 1
+        self._tries[key] += running.has_begun or not event.was_killed
 
     def _end(self, job: Job, event: Done | Failed) -> None:
         if isinstance(event, Failed):
             if event.infrastructure:  # all would fail like this, and none is to blame: they go on when it is mended
                 raise InfrastructureError(event.error)
-            self._fail(job, event.error, taken=event.taken)
+            self._fail(job, event.error)
             return
         try:
             result = self._result(job)
@@ -193,11 +200,9 @@ class Scheduler:
         self._seconds.append(result.total_seconds)
         self._tell(lambda callback: callback.on_finish(job, result))
 
-    def _fail(self, job: Job, error: str, *, taken: bool = False) -> None:
+    def _fail(self, job: Job, error: str) -> None:
         self.summary.failed[job.key] = error
-        if taken:
-            self.summary.taken.add(job.key)
-        self._tell(lambda callback: (callback.on_taken if taken else callback.on_fail)(job, error))
+        self._tell(lambda callback: callback.on_fail(job, error))
 
     def _result(self, job: Job) -> Result:
         result = Result.load(job.folder / FILE)
@@ -241,4 +246,4 @@ def run_jobs(
             scheduler.run(jobs)
         finally:
             backend.close()
-        return scheduler.settle()
+        return scheduler.collect_finished()

@@ -13,7 +13,6 @@ import signal
 import sys
 import threading
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 from odedm.core.errors import UsageError
@@ -23,6 +22,7 @@ from odedm.execute.job_thread import JobThread
 
 STOP = "stop"
 ENDED = 128 + signal.SIGTERM
+_importing = threading.Thread(target=import_module, args=("odedm.training.run",), daemon=True)
 
 
 def main() -> None:
@@ -30,8 +30,7 @@ def main() -> None:
     events = os.dup(1)
     os.dup2(2, 1)  # whatever prints, prints on the error stream: this one is for events
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    if len(sys.argv) > 1:
-        faulthandler.enable(Path(sys.argv[1]).open("w"), all_threads=True)  # noqa: SIM115 - open until the end
+    faulthandler.enable()
     writing = threading.Lock()
 
     def emit(event: Event) -> None:
@@ -89,13 +88,14 @@ def _end(thread: JobThread) -> None:
 
 def _ready_thread(emit: Emit) -> JobThread:
     """A thread for jobs; what takes longest is imported while the parent says what is to be done."""
-    threading.Thread(target=import_module, args=("odedm.training.run",), daemon=True).start()
+    _importing.start()
     return JobThread(emit)
 
 
 def _take_over(plain: dict[str, Any]) -> None:
     """Know what the parent knows: its environment for GPUs, before anything touches one, and code from outside."""
     os.environ.update(plain.get("environment", {}))
+    _importing.join()  # two threads that import torch at once may both fail
     import_plugins(plain)
 
 

@@ -45,12 +45,13 @@ class ODEDMStorage(ExemplarsBuffer):  # type: ignore[misc]
         max_size: rows in all (λ).
         features: from (model, inputs) to features [n, d]; what enters the model's last linear layer unless given.
         settings: those of `odedm.DualMemory`: k or rho, seed, distance, dac, … k=0 is a plain reservoir.
+            Prototypes are chosen among all rows of an experience, as in the paper, unless `candidates` is given.
     """
 
     def __init__(self, max_size: int, *, features: Features | None = None, **settings: Any) -> None:
         if settings.get("space") == "pixels":
             raise UsageError("In Avalanche prototypes are chosen among features; leave space at its default.")
-        self.memory = DualMemory(max_size, **settings)
+        self.memory = DualMemory(max_size, **{"candidates": "task", **settings})
         super().__init__(max_size)
         self.features: Features = features or last_layer_inputs
         self._experiences: dict[int, Any] = {}
@@ -66,7 +67,7 @@ class ODEDMStorage(ExemplarsBuffer):  # type: ignore[misc]
         if online and exp.is_first_subexp and self._seen:
             self._end_task(agent_state)
         place = torch.arange(len(exp.dataset))
-        labels = torch.tensor([int(each) for each in exp.dataset.targets])
+        labels = torch.tensor([int(label) for label in exp.dataset.targets])
         if len(place):
             self._experiences[self._seen] = exp.dataset
             self.memory.add(torch.stack([torch.full_like(place, self._seen), place], 1), labels)
@@ -90,7 +91,7 @@ class ODEDMStorage(ExemplarsBuffer):  # type: ignore[misc]
 
     def _end_task(self, strategy: Any) -> None:
         model = strategy.model
-        modes = {each: each.training for each in model.modules()}
+        modes = {module: module.training for module in model.modules()}
         model.eval()
         try:
             self.memory.end_task(embed=lambda rows: torch.cat(list(self._embedded(rows, strategy))))
@@ -104,8 +105,8 @@ class ODEDMStorage(ExemplarsBuffer):  # type: ignore[misc]
         plain = {number: data.eval() for number, data in self._experiences.items()}
         for part in rows.split(strategy.eval_mb_size):
             inputs = default_collate([plain[number][place][0] for number, place in part.tolist()])
-            found = self.features(strategy.model, inputs.to(strategy.device))
-            yield found.detach().flatten(1).to(rows.device)
+            features = self.features(strategy.model, inputs.to(strategy.device))
+            yield features.detach().flatten(1).to(rows.device)
 
     def _rows_at(self, places: Tensor) -> Any:
         """Return the rows at these places as one of Avalanche's data sets, by experience."""
@@ -144,7 +145,7 @@ class AuxiliaryPlugin(SupervisedPlugin):  # type: ignore[misc]
 
     def before_backward(self, strategy: Any, *_: Any, **__: Any) -> None:
         """Add the term, once there are prototypes."""
-        batch = [each.to(strategy.device) for each in self.storage.draw_long_term(self.draw)]
+        batch = [column.to(strategy.device) for column in self.storage.draw_long_term(self.draw)]
         if batch:
             output = avalanche_forward(strategy.model, batch[0], batch[-1])
             strategy.loss = strategy.loss + self.gamma * nn.functional.cross_entropy(output, batch[1])
@@ -166,18 +167,18 @@ def last_layer_inputs(model: nn.Module, inputs: Any) -> Tensor:
             f"{type(model).__name__} has no linear layer whose inputs could be its features: give features=, a "
             "function from (model, inputs) to features [n, d]."
         )
-    found: list[Tensor] = []
-    handle = layers[-1].register_forward_pre_hook(lambda _, given: found.append(given[0]))
+    entered: list[Tensor] = []
+    handle = layers[-1].register_forward_pre_hook(lambda _, arguments: entered.append(arguments[0]))
     try:
         model(inputs)
     finally:
         handle.remove()
-    if not found:
+    if not entered:
         raise UsageError(
             f"The last linear layer of {type(model).__name__} has no part in its output: give features=, a function "
             "from (model, inputs) to features [n, d]."
         )
-    return found[-1]
+    return entered[-1]
 
 
 def dataset_of(benchmark: Any, *, name: str = "avalanche") -> Dataset:

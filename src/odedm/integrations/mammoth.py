@@ -54,13 +54,14 @@ class ODEDMBuffer(Buffer):  # type: ignore[misc]
         buffer_size: rows in all (λ).
         device: where the rows are kept.
         settings: those of `odedm.DualMemory`: k or rho, seed, distance, dac, … k=0 is a plain reservoir.
+            Prototypes are chosen among all rows of a task, as in the paper, unless `candidates` is given.
     """
 
     examples, labels, logits = _Column("examples"), _Column("labels"), _Column("logits")
     task_labels, true_labels = _Column("task_labels"), _Column("true_labels")
 
     def __init__(self, buffer_size: int, device: Any = "cpu", **settings: Any) -> None:
-        self.memory = DualMemory(buffer_size, device=device, **settings)
+        self.memory = DualMemory(buffer_size, device=device, **{"candidates": "task", **settings})
         super().__init__(buffer_size, device)
 
     def __len__(self) -> int:
@@ -91,8 +92,8 @@ class ODEDMBuffer(Buffer):  # type: ignore[misc]
                 "This buffer needs labels, and keeps logits, task_labels and true_labels beside them; attention maps "
                 "and selection scores it does not. Use Mammoth's own buffer with this model."
             )
-        given = {"logits": logits, "task_labels": task_labels, "true_labels": true_labels}
-        self.memory.add(examples, labels, **{name: each for name, each in given.items() if each is not None})
+        columns = {"logits": logits, "task_labels": task_labels, "true_labels": true_labels}
+        self.memory.add(examples, labels, **{name: column for name, column in columns.items() if column is not None})
         self.num_seen_examples += len(examples)
 
     def get_data(self, size: int, transform: Any = None, *args: Any, device: Any = None, **asked: Any) -> Any:
@@ -101,7 +102,7 @@ class ODEDMBuffer(Buffer):  # type: ignore[misc]
             return super().get_data(size, transform, *args, device=device, **asked)
         rows, device = self.memory.sample(size), self.device if device is None else device
         further = [rows[COLUMNS[name]] for name in self.attributes[1:] if COLUMNS[name] in rows]
-        return tuple(each.to(device) for each in (apply_transform(rows["images"], transform=transform), *further))
+        return tuple(column.to(device) for column in (apply_transform(rows["images"], transform=transform), *further))
 
     def empty(self) -> None:
         """Forget everything, prototypes too."""
@@ -127,10 +128,10 @@ class ODEDMBuffer(Buffer):  # type: ignore[misc]
 
             def embed(images: Tensor) -> Tensor:
                 seen = apply_transform(images, transform=normalise).to(model.device)
-                found: Tensor = model.net(seen, returnt="features")
-                return found.flatten(1).to(images.device)
+                features: Tensor = model.net(seen, returnt="features")
+                return features.flatten(1).to(images.device)
 
-            modes = {each: each.training for each in model.net.modules()}
+            modes = {module: module.training for module in model.net.modules()}
             model.net.eval()
             try:
                 self.memory.end_task(embed=embed)

@@ -6,22 +6,21 @@ mid-stream by an error; a class for which there is no room is left out, and the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from odedm.core.errors import UsageError, short_repr
-from odedm.core.registry import POLICIES
 from odedm.core.rows import ColumnSpec, MemoryPart, Rows, take
 from odedm.core.store import Store
-from odedm.memory.buffer import TaskEndBuffer
+from odedm.core.validators import as_bytes
 from odedm.memory.candidate_pool import ClassReservoirPool
 from odedm.memory.dual import DualBuffer
-from odedm.memory.live_parts import Generators, build_dual, filled, pins, quota_of
-from odedm.memory.prototype_quotas import EqualShare
-from odedm.memory.settings import ODEDM, MemorySettings, Native, Reservoir
+from odedm.memory.open_stream import Generators, build_dual, filled, reads_tasks
+from odedm.memory.settings import ODEDM, MemorySettings, Native, NoMemory, Reservoir
+from odedm.selection.prototype_settings import Prototypes
 
 RAW = ("image", "label", "index")
 """The columns of a row that are not the method's: `index` is its place in the stream."""
@@ -46,44 +45,43 @@ class LearnerEvent:
 
 
 def settle_memory(given: Any, native: str) -> tuple[MemorySettings, str]:
-    """A memory's settings with defaults filled in and its short-term policy, or a sentence on what cannot be kept.
+    """Return a memory's settings with defaults filled in and its short-term policy; refuse what cannot be kept.
 
-    A number of rows stands for an ODEDM with a twentieth as many candidates of each class: in a long stream few rows of
-    a class that joins late are among a uniform sample of everything.
+    A number of rows stands for an ODEDM with as many short-term rows of every class: in a long stream few rows of a
+    class that joins late would be among a uniform sample of everything. A policy of the method's own stays.
 
-    >>> found, _ = settle_memory(200, native="reservoir")
-    >>> found.rho, found.candidates
-    (0.25, 10)
+    >>> settings, policy = settle_memory(200, native="reservoir")
+    >>> settings.rho, policy
+    (0.25, 'balanced-reservoir')
     """
-    found = given
+    settings = given
     if isinstance(given, int) and not isinstance(given, bool):
-        found = ODEDM(given, candidates=given // 20 if given >= 20 else "task")
-    if not isinstance(found, Reservoir | Native | ODEDM):
+        policy = "balanced-reservoir" if native == "reservoir" else "native"
+        settings = ODEDM(given, short_policy=policy, selection=Prototypes(distance="l2", dac=None))
+    if isinstance(given, NoMemory):
+        settings = Reservoir(0)
+    if not isinstance(settings, Reservoir | Native | ODEDM):
         raise UsageError(
             f"memory must be a number of rows, or an ODEDM, Reservoir or Native, e.g. ODEDM(200, rho=0.25); "
             f"{short_repr(given)} was given."
         )
+    if as_bytes(settings.capacity) is not None:
+        raise UsageError(
+            "A learner's memory is a number of rows, as stored logits grow with its classes; "
+            f"{settings.capacity!r} was given. learner.bytes says what it holds."
+        )
     policy = "reservoir"
-    if isinstance(found, ODEDM):
-        policy = native if found.short_policy == "native" else found.short_policy
-    elif isinstance(found, Native):
-        policy = found.policy or native
-    if issubclass(POLICIES[policy].load(), TaskEndBuffer):
+    if isinstance(settings, ODEDM):
+        policy = native if settings.short_policy == "native" else settings.short_policy
+        settings = replace(settings, candidates=settings.candidates or "task")
+    elif isinstance(settings, Native):
+        policy = settings.policy or native
+    if reads_tasks(policy):
         raise UsageError(
             f"The memory policy '{policy}' chooses rows when a task ends, and a learner's stream has no tasks. Give "
-            f"memory=ODEDM({found.capacity}, short_policy='reservoir'), or Reservoir({found.capacity})."
+            f"memory=ODEDM({settings.capacity}, short_policy='reservoir'), or Reservoir({settings.capacity})."
         )
-    found = filled(found, policy)
-    if isinstance(found, ODEDM) and pins(found) and isinstance(found.candidates, int):
-        quota = quota_of(found)
-        share = quota.rows if isinstance(quota, EqualShare) else 0
-        most = (found.capacity - share) // 2
-        if found.candidates > most:
-            raise UsageError(
-                f"candidates={found.candidates} of a class are more than {most}, half of the rows that are not "
-                "long-term; the other half is to learn from. Lower candidates or rho, or raise the capacity."
-            )
-    return found, policy
+    return filled(settings, policy), policy
 
 
 def learner_buffer(
@@ -94,25 +92,13 @@ def learner_buffer(
     device: torch.device,
     rngs: Generators,
 ) -> DualBuffer:
-    """The dual memory of a learner: what does not fit is left out, and a row that becomes a prototype moves.
+    """Return the dual memory of a learner, whose rows have their place in the stream as `index`.
 
-    A class's prototypes are chosen among its old ones and its candidates, or, where it has none, its short-term rows.
     The method's columns of what is chosen are taken anew unless they are to be the stream's.
     """
     fields = (image, *(ColumnSpec(name, dtype=torch.int64) for name in RAW[1:]), *method_columns)
-    columns = [each.name for each in fields] if settings.keeps_stream_fields else RAW
-    return build_dual(settings, policy, fields, device, rngs, columns=columns, from_short_term=True)
-
-
-def open_candidates(dual: DualBuffer, classes: Iterable[int]) -> list[int]:
-    """Give new classes candidates, in up to half of the rows that are not long-term; return those that find no room."""
-    if dual.pool is None:
-        return []
-    known = dual.pool.classes()
-    classes = [label for label in dict.fromkeys(classes) if label not in known]
-    if not classes:
-        return []
-    return dual.join(classes, (dual.capacity - dual.size(MemoryPart.LONG)) // 2)
+    columns = [field.name for field in fields] if settings.keeps_stream_fields else RAW
+    return build_dual(settings, policy, fields, device, rngs, columns=columns)
 
 
 def stores(dual: DualBuffer) -> list[Store]:
@@ -124,7 +110,7 @@ def lengthen(dual: DualBuffer, method_columns: Sequence[ColumnSpec], annotate: C
     """The method's columns have become longer: what stored rows lack is what the network says of them now."""
     for store in stores(dual):
         shapes = {name: tuple(column.shape[1:]) for name, column in store.columns.items()}
-        longer = [each.name for each in method_columns if shapes.get(each.name, each.shape) != each.shape]
+        longer = [column.name for column in method_columns if shapes.get(column.name, column.shape) != column.shape]
         if not longer:
             continue
         now = annotate({name: column for name, column in store.columns.items() if name in RAW})

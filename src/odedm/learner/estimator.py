@@ -1,11 +1,20 @@
-"""scikit-learn's side of a learner: parameters that can be read, set and cloned; scikit-learn itself is not needed."""
+"""What scikit-learn expects of a classifier: parameters that can be read, set and cloned, and answers in labels.
+
+scikit-learn itself is not needed.
+"""
 
 from __future__ import annotations
 
 import inspect
 from typing import Any, Self
 
+import numpy as np
+from torch import Tensor
+
+from odedm.core.array_inputs import Array
 from odedm.core.errors import UsageError, short_repr, unknown_name_error
+from odedm.core.rows import Rows
+from odedm.learner.label_encoder import LabelEncoder, read_labels
 from odedm.methods.hyperparameters import check_no_option
 
 AT_ANY_TIME = ("patience", "every", "trigger", "batch", "threads")
@@ -74,11 +83,13 @@ class Estimator:
         return self
 
     def __repr__(self) -> str:
-        plain = {name: each.default for name, each in inspect.signature(type(self).__init__).parameters.items()}
-        own = [
+        plain = {
+            name: parameter.default for name, parameter in inspect.signature(type(self).__init__).parameters.items()
+        }
+        changed = [
             f"{name}={short_repr(value)}" for name, value in self.get_params().items() if not _same(value, plain[name])
         ]
-        return f"{type(self).__name__}({', '.join(own)})"
+        return f"{type(self).__name__}({', '.join(changed)})"
 
     def _is_fit(self) -> bool:
         raise NotImplementedError
@@ -96,3 +107,60 @@ class Estimator:
             classifier_tags=ClassifierTags(),
             input_tags=InputTags(two_d_array=True, three_d_array=True),
         )
+
+
+def labelled_rows(rows: Rows, labels: LabelEncoder) -> dict[str, Any]:
+    """Return rows of a memory as users get them: x, their labels y, prototype and index."""
+    columns = {name: rows[name].cpu().numpy() for name in ("image", "label", "prototype", "index")}
+    image, label = columns.pop("image"), columns.pop("label")
+    return {"x": image, "y": labels.inverse_transform(label), **columns}
+
+
+class Classifier:
+    """Answers in labels, by scores."""
+
+    def _score_rows(self, x: Any) -> tuple[Tensor, LabelEncoder]:
+        """Return scores [n, C] of rows as users give them, and the labels of the columns."""
+        raise NotImplementedError
+
+    def predict(self, x: Any) -> Array:
+        """Return the label of each row, among those that came so far.
+
+        Args:
+            x: rows like those that were learned, raw: they are scaled here.
+
+        Returns:
+            Labels [n], of the type that was given.
+        """
+        scores, labels = self._score_rows(x)
+        return labels.inverse_transform(scores.argmax(1).cpu().numpy())
+
+    def predict_proba(self, x: Any) -> Array:
+        """Return how likely each class is for each row: the softmax of the method's scores.
+
+        iCaRL's scores are minus squared distances to class means, and were never made to be probabilities.
+
+        Args:
+            x: rows as for `predict`.
+
+        Returns:
+            Probabilities [n, C] in the order of `classes_`; 0 of classes that were announced and never came.
+        """
+        scores, labels = self._score_rows(x)
+        return scores.double().softmax(1).cpu().numpy()[:, labels.order]
+
+    def score(self, x: Any, y: Any) -> float:
+        """Return the share of rows whose label is predicted.
+
+        Args:
+            x: rows as for `predict`.
+            y: their labels.
+
+        Returns:
+            A number from 0 to 1.
+        """
+        scores, labels = self._score_rows(x)
+        kind, values = read_labels(y, len(scores))
+        labels.check_kind(kind, values)  # labels of another type would all be wrong
+        numbers = np.array([labels.number(value) for value in values])
+        return float(np.mean(scores.argmax(1).cpu().numpy() == numbers))

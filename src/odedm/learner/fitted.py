@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from odedm.core.array_inputs import Array
@@ -19,14 +18,15 @@ from odedm.core.errors import UsageError, short_repr
 from odedm.core.row_schema import RowSchema
 from odedm.core.rows import MemoryPart
 from odedm.core.validators import Choice
-from odedm.learner.classifier import Classifier
+from odedm.learner.arrivals import Arrivals
 from odedm.learner.endless_memory import LearnerEvent, candidate_rows
-from odedm.learner.estimator import Estimator, NotYetFit
+from odedm.learner.estimator import Classifier, Estimator, NotYetFit, labelled_rows
 from odedm.learner.label_encoder import LabelEncoder
 from odedm.learner.online_engine import OnlineEngine
 from odedm.learner.turns import Turns
-from odedm.memory.live_parts import pins
+from odedm.memory.open_stream import pins
 from odedm.training.evaluation import in_chunks
+from odedm.training.memory_bytes import bytes_held
 from odedm.training.numerics import deterministic_numerics
 
 KEPT_EVENTS = 100
@@ -44,10 +44,7 @@ class Fitted:
         engine: network, method and memory.
         schema: what its rows are.
         labels: the classes so far.
-        rows: how many have come.
-        batches: in how many batches.
-        last_seen: how many rows had come when each class was last seen; -1 of classes that were only announced.
-        new_rows: rows of each class since it was consolidated.
+        arrivals: when rows of each class came.
         events: the last things that happened to the memory.
         warned: whether it was said that there is no long-term room.
     """
@@ -55,14 +52,9 @@ class Fitted:
     engine: OnlineEngine
     schema: RowSchema
     labels: LabelEncoder
-    rows: int = 0
-    last_seen: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
-    new_rows: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    arrivals: Arrivals = field(default_factory=Arrivals)
     events: deque[LearnerEvent] = field(default_factory=lambda: deque(maxlen=KEPT_EVENTS))
     warned: bool = False
-    batches: int = 0
-    all_seen: bool = False
-    """Whether no class was only announced."""
     warnings: list[str] = field(default_factory=list)
     """What is to be said when the call under way has done all it does."""
 
@@ -73,67 +65,38 @@ class Fitted:
         """Take labels with more classes, of which no row has come, and give them outputs."""
         if self.engine.classes < len(labels.classes):
             self.engine.grow(len(labels.classes))
-        joining = len(labels.classes) - len(self.new_rows)
         self.labels = labels
-        self.last_seen = np.concatenate([self.last_seen, np.full(joining, -1)])
-        self.new_rows = np.concatenate([self.new_rows, np.zeros(joining, np.int64)])
-        self.all_seen = bool((self.last_seen >= 0).all())
+        self.arrivals.join(len(labels.classes))
 
-    def count(self, numbers: NDArray[np.int64]) -> None:
-        """Count rows of these classes [n]."""
-        self.rows += len(numbers)
-        self.batches += 1
-        self.new_rows += np.bincount(numbers, minlength=len(self.new_rows))
-        self.last_seen[numbers] = self.rows
-        if not self.all_seen:
-            self.all_seen = bool((self.last_seen >= 0).all())
+    def learn(self, image: Tensor, numbers: list[int]) -> None:
+        """Make the updates on a batch of rows of these classes, and let the memory see it."""
+        engine, arrivals = self.engine, self.arrivals
+        updates = arrivals.updates_due(numbers) if engine.config.paced else engine.plan.updates
+        label, first, done = torch.tensor(numbers), arrivals.rows, arrivals.batches
+        crowded = engine.learn(image, label, numbers, first=first, done=done, updates=updates)
+        arrivals.count(numbers)
+        self._check_loss()
+        if crowded:  # once of each class
+            noted = {label for event in self.events if event.what == CROWDED for label in event.labels}
+            self._note(CROWDED, [number for number in crowded if self.labels.classes[number] not in noted])
 
-    def fresh(self, rested: int = 0) -> list[int]:
-        """Return the classes with rows since they were consolidated, of which none came among the last `rested`."""
-        is_due = self.new_rows > 0
-        if rested:
-            is_due &= self.rows - self.last_seen >= rested
-        return np.flatnonzero(is_due).tolist()
-
-    def is_full_round(self, before: int, every: int | None) -> bool:
-        """Return whether all classes are due after every so many rows, and now; `before` rows had come earlier."""
-        return every is not None and self.rows // every > before // every
-
-    def due(self, before: int, every: int | None, patience: int | None) -> list[int]:
-        """Return the classes that are due by the number of rows."""
-        if self.is_full_round(before, every):
-            return self.fresh()
-        return self.fresh(rested=patience) if patience else []
-
-    def note(self, what: str, numbers: list[int], *, always: bool = False) -> None:
-        """Keep an event, where it is of any class."""
-        if numbers or always:
-            labels = tuple(self.labels.classes[number] for number in numbers)
-            self.events.append(LearnerEvent(self.rows, what, labels))
-
-    def note_crowded(self, numbers: list[int]) -> None:
-        """Keep which classes found no room for candidates, once of each."""
-        told = {label for event in self.events if event.what == CROWDED for label in event.labels}
-        self.note(CROWDED, [number for number in numbers if self.labels.classes[number] not in told])
-
-    def note_restless(self, patience: int) -> None:
-        """Say that prototypes are wanted, and patience alone will hardly bring any."""
-        if not pins(self.engine.plan.memory) or self.engine.memory.size(MemoryPart.LONG):
-            return
-        self.note(RESTLESS, [], always=True)
-        self.warnings.append(
-            f"In {self.rows} rows no class was away for {patience} rows (patience), so there are no prototypes yet. "
-            "Where classes never rest for so long give every=… rows, lower patience, or call consolidate(); where none "
-            "are wanted give memory=Reservoir(…). Said once."
-        )
+    def _check_loss(self) -> None:
+        """Refuse to go on where training has diverged."""
+        loss = float(self.engine.method.last_loss)
+        if not math.isfinite(loss):
+            raise UsageError(
+                f"After {self.arrivals.rows} rows the loss is {loss}: training diverged. Go on from the last file that "
+                f"was saved, with a lower learning rate lr, which is {self.engine.method.lr:g}, or scale the rows."
+            )
 
     def consolidate(self, numbers: list[int]) -> list[Any]:
         """Keep prototypes of some classes for good; return the labels of which there are some."""
         outcome = self.engine.pin(numbers)
-        self.new_rows[numbers] = 0
-        self.note("pinned", outcome.pinned)
-        self.note("refused", outcome.refused)
-        self.note("without rows", outcome.missing)
+        for number in numbers:
+            self.arrivals.waiting.pop(number, None)
+        self._note("pinned", outcome.pinned)
+        self._note("refused", outcome.refused)
+        self._note("without rows", outcome.missing)
         if outcome.refused and not self.warned:
             self.warned = True
             memory = self.engine.memory
@@ -145,14 +108,22 @@ class Fitted:
             )
         return [self.labels.classes[number] for number in outcome.pinned]
 
-    def check_loss(self) -> None:
-        """Refuse to go on where training has diverged."""
-        loss = float(self.engine.method.last_loss)
-        if not math.isfinite(loss):
-            raise UsageError(
-                f"After {self.rows} rows the loss is {loss}: training diverged. Go on from the last file that was "
-                f"saved, with a lower learning rate lr, which is {self.engine.method.lr:g}, or scale the rows."
-            )
+    def note_restless(self, patience: int) -> None:
+        """Say that prototypes are wanted, and patience alone will hardly bring any."""
+        if not pins(self.engine.config.memory) or self.engine.memory.size(MemoryPart.LONG):
+            return
+        self.events.append(LearnerEvent(self.arrivals.rows, RESTLESS, ()))
+        self.warnings.append(
+            f"In {self.arrivals.rows} rows no class was away for {patience} rows (patience), so there are no "
+            "prototypes yet. Where classes never rest for so long give every=… rows, lower patience, or call "
+            "consolidate(); where none are wanted give memory=Reservoir(…). Said once."
+        )
+
+    def _note(self, what: str, numbers: list[int]) -> None:
+        """Keep an event, where it is of any class."""
+        if numbers:
+            labels = tuple(self.labels.classes[number] for number in numbers)
+            self.events.append(LearnerEvent(self.arrivals.rows, what, labels))
 
     def numbers_of(self, labels: Any) -> list[int]:
         """Return the numbers of classes that a user names, one or many."""
@@ -191,8 +162,9 @@ class FittedLearner(Estimator, Classifier):
     _pace: tuple[Any, ...] = ()
     """The settings that may change on the way, as they were last checked."""
 
-    def _forget(self) -> None:
-        self._fitted, self._broken = None, ""
+    def _begin(self) -> None:
+        """Have learned nothing, with locks of its own."""
+        self._turns, self._fitted, self._broken = Turns(), None, ""
 
     def _score_rows(self, x: Any) -> tuple[Tensor, LabelEncoder]:
         known = self._fitted
@@ -201,13 +173,13 @@ class FittedLearner(Estimator, Classifier):
             fitted = self._ready()
             if rows is None or fitted is not known:  # another thread has begun anew
                 rows = fitted.schema.read_inputs(x, copy=False)
-            if fitted.engine.config.device.type != "cpu":
-                rows = rows.to(fitted.engine.config.device)
+            if fitted.engine.device.type != "cpu":
+                rows = rows.to(fitted.engine.device)
             scores = in_chunks(fitted.engine.predictor(), rows)
             if scores.shape[1] > len(fitted.labels.classes):
                 scores = scores[:, : len(fitted.labels.classes)]
-            if not fitted.all_seen:
-                unseen = torch.from_numpy(fitted.last_seen < 0).to(scores.device)
+            if not fitted.arrivals.all_seen:
+                unseen = torch.tensor(fitted.arrivals.last_seen, device=scores.device) < 0
                 scores = scores.masked_fill(unseen, -math.inf)
             return scores, fitted.labels
 
@@ -225,10 +197,7 @@ class FittedLearner(Estimator, Classifier):
             fitted = self._ready()
             memory = fitted.engine.memory
             rows = candidate_rows(memory) if part == CANDIDATES else memory.rows(_part(part))
-        labels = fitted.labels.inverse_transform(rows["label"].cpu().numpy())
-        return {"x": rows["image"].cpu().numpy(), "y": labels} | {
-            name: rows[name].cpu().numpy() for name in ("prototype", "index")
-        }
+        return labelled_rows(rows, fitted.labels)
 
     def size(self, part: str = "all") -> int:
         """Return how many rows a part of the memory holds.
@@ -240,18 +209,28 @@ class FittedLearner(Estimator, Classifier):
         Returns:
             The number; 0 before anything was learned.
         """
-        wanted = None if part == CANDIDATES else _part(part)
+        memory_part = None if part == CANDIDATES else _part(part)
         with self._turns.locked():
             if self._fitted is None:
                 return 0
             memory = self._fitted.engine.memory
-            return len(candidate_rows(memory)["label"]) if wanted is None else memory.size(wanted)
+            return len(candidate_rows(memory)["label"]) if memory_part is None else memory.size(memory_part)
 
     @property
     def classes_(self) -> Array:
         """The labels so far, sorted: the columns of `predict_proba`. Those of classes that join stand among them."""
         with self._turns.locked():
             return self._ready().labels.sorted_classes()
+
+    @property
+    def bytes(self) -> dict[str, int]:
+        """What it keeps of its stream: bytes of the memory's "rows", and of what the "method" holds beside its network.
+
+        A memory has all its bytes from the start.
+        """
+        with self._turns.locked():
+            engine = self._ready().engine
+            return bytes_held(engine.memory, engine.method)
 
     @property
     def events(self) -> tuple[LearnerEvent, ...]:
@@ -277,7 +256,7 @@ class FittedLearner(Estimator, Classifier):
     @property
     def rows_seen_(self) -> int:
         """How many rows were learned, by all calls together."""
-        return self._fitted.rows if self._fitted is not None else 0
+        return self._fitted.arrivals.rows if self._fitted is not None else 0
 
     @property
     def loss_(self) -> float:
@@ -288,7 +267,7 @@ class FittedLearner(Estimator, Classifier):
     def _ready(self) -> Fitted:
         """Return what rows have made of it, or refuse in a sentence."""
         self._check_sound()
-        if self._fitted is None or not self._fitted.rows:
+        if self._fitted is None or not self._fitted.arrivals.rows:
             raise NotYetFit("This learner has learned nothing yet: call partial_fit(x, y) first.")
         return self._fitted
 
@@ -301,11 +280,11 @@ class FittedLearner(Estimator, Classifier):
             )
 
     def _is_fit(self) -> bool:
-        return self._fitted is not None and self._fitted.rows > 0
+        return self._fitted is not None and self._fitted.arrivals.rows > 0
 
     def _numerics(self, fitted: Fitted | None, *, gradients: bool = True) -> AbstractContextManager[None]:
         """Return a block that computes the same whatever the caller has set."""
-        precision = fitted.engine.config.precision if fitted is not None else "fp32"
+        precision = fitted.engine.plan.precision if fitted is not None else "fp32"
         return deterministic_numerics(self.threads, precision, gradients=gradients)
 
 

@@ -8,99 +8,91 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from odedm.core.errors import InvalidFileError, UsageError
-from odedm.core.extension_points import PluginEntry
+from odedm.checkpoint.state_tree import state_tree
+from odedm.core.errors import UsageError, require
+from odedm.core.plugins import PluginEntry
 from odedm.core.registry import NETS
+from odedm.learner.arrivals import Arrivals
 from odedm.learner.online_engine import OnlineEngine
-from odedm.learner.saved_model import SavedModel
-from odedm.memory.live_parts import pins
+from odedm.learner.saved_parts import refusing
 from odedm.memory.live_state import restore_store
+from odedm.memory.open_stream import pins
 from odedm.memory.settings import ODEDM
 from odedm.stream.augment import Transform
-from odedm.training.experiment import Experiment
-from odedm.training.model_state import ModelState
-from odedm.training.tricks import Tricks
+from odedm.training.engine import Engine
+from odedm.training.model_file import ModelState, load_method
 
 if TYPE_CHECKING:
     from odedm.learner.online_learner import Learner
+    from odedm.learner.trained_model import TrainedModel
+
+CARRIED = (
+    "batch", "optimizer", "optimizer_options", "clip_norm", "retrieval", "updates", "stream_loss", "weight_average",
+    "views", "seed",
+)  # fmt: skip
+"""Settings of the run that are parameters of a learner as they are."""
 
 
-def continued(kind: type[Learner], saved: SavedModel, when: Mapping[str, Any]) -> Learner:
+def continued(kind: type[Learner], model: TrainedModel, when: Mapping[str, Any]) -> Learner:
     """Return a learner that begins where the run ended; `when` says when it consolidates."""
-    plan = Experiment.from_dict(saved.result.experiment)
-    asked = Tricks.of(plan)
+    plan, engine = model.plan, model._engine
     if plan.transform not in ("data", "none"):
         raise UsageError(f"A learner has no views of its own; the run had the transform '{plan.transform}'.")
     memory = plan.memory
     if isinstance(memory, ODEDM) and memory.rho is not None:
         memory = replace(memory, k=None)  # which followed from rho and the stream's number of classes
-    method, constants = saved.probe.method, saved.probe.transform
-    entry = NETS[saved.net]
+    constants, net = engine.transform, engine.plan.net
+    entry = NETS[net]
     named = not isinstance(entry, PluginEntry) or entry.portable
     learner = kind(
         plan.method,
         memory=memory,
-        net=saved.net if named else copy.deepcopy(method.net),
+        net=net if named else copy.deepcopy(engine.method.net),
         options=dict(plan.options),
-        net_options=dict(saved.net_options) if named else None,
+        net_options=dict(engine.plan.net_options) if named else None,
         scaling=Transform(constants.shift.cpu(), constants.scale.cpu(), constants.pad, constants.flip),
-        batch=plan.batch,
         draw=plan.replay_batch,
-        optimizer=plan.optimizer,
-        optimizer_options=plan.optimizer_options,
-        clip_norm=plan.clip_norm,
-        retrieval=plan.retrieval,
         retrieval_options=dict(plan.retrieval_options),
-        updates=asked.updates,
-        stream_loss=asked.stream_loss,
-        predict_by=asked.predict,
-        weight_average=asked.weight_average,
-        views=asked.views,
-        seed=plan.seed,
-        device=saved.device.type,
-        threads=saved.threads,
-        precision=saved.precision,
+        predict_by=plan.predict,
+        device=engine.plan.device,
+        threads=engine.plan.threads,
+        precision=engine.plan.precision,
+        **{name: getattr(plan, name) for name in CARRIED},
         **when,
     )
     with learner._numerics(None):
-        fitted = learner._built(saved.schema, saved.labels)
-    try:
-        _fill(fitted.engine, saved)
-    except InvalidFileError as error:
-        raise UsageError(f"A learner cannot go on with this model: {error}.") from error
-    label, pinned = saved.rows["label"], saved.rows["prototype"] >= 0
-    classes = len(saved.labels.classes)
+        fitted = learner._built(model._schema, model._labels)
+    with refusing("A learner cannot go on with this model, which"):
+        _fill(fitted.engine, engine)
+    rows = engine.memory.rows()
+    label, pinned, classes = rows["label"].cpu(), rows["prototype"].cpu() >= 0, len(model._labels.classes)
     # new rows get numbers behind all old ones, by which a row is known
-    rows = max(1, saved.seen, int(saved.rows["index"].max()) + 1 if len(label) else 0)
-    waiting = label.bincount(minlength=classes) * (label[pinned].bincount(minlength=classes) == 0)
-    if not pins(fitted.engine.plan.memory):
-        waiting = torch.zeros_like(waiting)
-    learner._fitted = replace(fitted, rows=rows, last_seen=np.full(classes, rows), new_rows=waiting.numpy())
+    count = max(1, int(engine.memory.num_seen), int(rows["index"].max()) + 1 if len(label) else 0)
+    waiting = {*label.tolist()} - {*label[pinned].tolist()} if pins(fitted.engine.config.memory) else set()
+    fitted.arrivals = Arrivals(count, 0, [0] * classes, [count] * classes, dict.fromkeys(sorted(waiting)))
+    learner._fitted = fitted
     return learner
 
 
-def _fill(engine: OnlineEngine, saved: SavedModel) -> None:
+def _fill(engine: OnlineEngine, old: Engine) -> None:
     """Put in what the method holds, its network among it, and the memory's rows."""
-    ModelState.put_back(engine.method, ModelState.of(saved.probe.method))
-    engine.method.net.train()
-    if engine.method.logit_adjustment is not None:
-        engine.method.logit_adjustment.forget_recency()
-    buffer, amount = engine.memory.buffer, len(saved.rows["label"])
-    room = buffer.capacity - amount
-    if room < 0:
-        raise InvalidFileError(f"its memory has {amount} rows where {buffer.capacity} fit")
-    columns = {**buffer.store.columns, "key": buffer.store.key}
-    missing = [name for name in columns if name not in saved.rows]
-    if missing:
-        raise InvalidFileError(f"its memory lacks the column '{missing[0]}'")
-    tensors = {f"host.{name}": _padded(saved.rows[name], room, empty=name == "key") for name in columns}
-    restore_store(buffer, buffer.capacity, tensors, "host", saved.seen)
+    method = engine.method
+    load_method(method, state_tree({"method": ModelState(old.method)}), {}, device=engine.device)
+    method.net.train()
+    if method.logit_adjustment is not None:
+        method.logit_adjustment.forget_recency()
+    buffer, store = engine.memory.buffer, old.memory.store
+    rows = {**old.memory.rows(), "priority": store.priority[old.memory.ordered_slots()]}
+    room = buffer.capacity - len(rows["priority"])
+    require(room >= 0, f"its memory has {len(rows['priority'])} rows where {buffer.capacity} fit")
+    missing = [name for name in buffer.store.columns if name not in rows]
+    require(not missing, f"its memory lacks the column '{missing[:1]}'")
+    tensors = {f"host.{name}": _padded(rows[name].cpu(), room, empty=name == "priority") for name in rows}
+    restore_store(buffer, buffer.capacity, tensors, "host", int(old.memory.num_seen))
 
 
 def _padded(column: Tensor, room: int, *, empty: bool) -> Tensor:
-    rest = column.new_full((room, *column.shape[1:]), -math.inf if empty else 0)
-    return torch.cat([column, rest])
+    return torch.cat([column, column.new_full((room, *column.shape[1:]), -math.inf if empty else 0)])

@@ -13,13 +13,12 @@ from odedm.core.rng import generator
 from odedm.core.row_schema import RowSchema
 from odedm.core.rows import ColumnSpec, Rows, Task
 from odedm.learner.config import LearnerConfig
-from odedm.learner.endless_memory import every_row, learner_buffer, lengthen, open_candidates
-from odedm.learner.growth import grow
-from odedm.learner.net_choice import make_net
+from odedm.learner.endless_memory import every_row, learner_buffer, lengthen
+from odedm.learner.learner_net import grow, make_net
 from odedm.learner.running_scaler import RunningScaler
 from odedm.memory.admission import ConsolidationOutcome
 from odedm.memory.dual import DualBuffer
-from odedm.memory.live_parts import generators
+from odedm.memory.open_stream import generators
 from odedm.stream.augment import Transform
 from odedm.training.engine import Engine
 from odedm.training.tricks import check_pictures
@@ -32,39 +31,30 @@ class OnlineEngine(Engine):
     """An engine whose classes join on the way, and whose memory consolidates classes as they rest.
 
     Args:
-        plan: the learner's settings.
+        config: the learner's settings.
         schema: what its rows are.
         classes: how many outputs the network has, where it is not a module with more.
-        check_columns: looks at the memory's columns before they take room.
     """
 
     memory: DualBuffer
 
-    def __init__(
-        self,
-        plan: LearnerConfig,
-        schema: RowSchema,
-        classes: int,
-        check_columns: Callable[[list[ColumnSpec]], None] | None = None,
-    ) -> None:
-        self.plan, config = plan, plan.engine
-        device = config.device
-        check_pictures(config.tricks, schema.shape, schema.dtype)
-        net = make_net(plan.net, schema.shape, classes, seed=config.seed, options=plan.net_options)
-        self.scaler = RunningScaler(schema.shape, device) if isinstance(plan.scaling, str) else None
-        transform = self.scaler.transform if self.scaler else fixed(plan.scaling, schema).to(device)
+    def __init__(self, config: LearnerConfig, schema: RowSchema, classes: int) -> None:
+        self.config, plan = config, config.plan
+        device = torch.device(plan.device)
+        check_pictures(plan, schema.shape, schema.dtype)
+        net = make_net(config.net, schema.shape, classes, seed=plan.seed, options=config.net_options)
+        self.scaler = RunningScaler(schema.shape, device) if isinstance(config.scaling, str) else None
+        transform = self.scaler.transform if self.scaler else fixed(config.scaling, schema).to(device)
         image = ColumnSpec("image", schema.shape, schema.dtype)
-        self.memory_rngs = generators(config.seed, device)
+        self.memory_rngs = generators(plan.seed, device)
 
         def make_memory(method_columns: tuple[ColumnSpec, ...]) -> DualBuffer:
-            if check_columns is not None:
-                check_columns([image, *method_columns])
-            return learner_buffer(plan.memory, plan.policy, method_columns, image, device, self.memory_rngs)
+            return learner_buffer(config.memory, config.policy, method_columns, image, device, self.memory_rngs)
 
-        super().__init__(config, net, transform, make_memory, stored_rows=every_row)
+        super().__init__(plan, net, transform, make_memory, stored_rows=every_row)
         self.memory_rng = self.memory_rngs["memory"]
         self._predictor: Callable[[Tensor], Tensor] | None = None
-        self.new_outputs_rng = generator(config.seed, "new outputs")
+        self.new_outputs_rng = generator(plan.seed, "new outputs")
         self.method.begin_task(Task(0, ENDLESS, tuple(range(classes)), {"label": torch.zeros(0, dtype=torch.int64)}))
 
     @property
@@ -78,24 +68,26 @@ class OnlineEngine(Engine):
         grow(self.method, classes, self.new_outputs_rng)
         lengthen(self.memory, self.method.fields(), self.view.annotate)
 
-    def learn(self, image: Tensor, label: Tensor, numbers: list[int], first: int, done: int) -> list[int]:
-        """Make the updates on rows that are number `first` and following of the stream, and show them to the memory.
+    def learn(
+        self, image: Tensor, label: Tensor, numbers: list[int], *, first: int, done: int, updates: int
+    ) -> list[int]:
+        """Make updates on rows that are number `first` and following of the stream, and show them to the memory.
 
         `done` batches came before.
 
         Returns:
             Those of the classes `numbers`, the same as `label`, that are new and for whose candidates there is no room.
         """
-        self._predictor, device, amount = None, self.config.device, len(numbers)
-        if device.type != "cpu":
-            image, label = image.to(device), label.to(device)
+        self._predictor, device, amount = None, self.device, len(numbers)
         if self.scaler:
             self.scaler.update(image)
+        if device.type != "cpu":
+            image, label = image.to(device), label.to(device)
         self.set_rate(done)
         index = torch.arange(first, first + amount, device=device)
         rows: Rows = {"image": image, "label": label, "index": index}
-        rows |= self.update({**rows, "task": torch.zeros_like(label)})
-        crowded = open_candidates(self.memory, numbers)
+        rows |= self.update({**rows, "task": torch.zeros_like(label)}, updates)
+        crowded = self.memory.join(numbers)
         self.memory.add(rows, self.view, rng=self.memory_rng)
         return crowded
 
@@ -116,15 +108,15 @@ class OnlineEngine(Engine):
         return self._predictor
 
     def stored_parts(self) -> dict[str, Any]:
-        """Return all that a saved learner must hold beside the memory's rows."""
-        schedule = {} if self.schedule is None else {"schedule": self.schedule}
-        return schedule | {
-            "method": self.method,
+        """Return what a saved learner must hold beside the method's state and the memory's rows."""
+        return {
+            "optimizer": self.method.optimizer,
+            "schedule": self.schedule,
+            "scaler": self.scaler,
             "views": self.view_rng,
-            "starts": self.new_outputs_rng,
-            "scale": self.scaler,
-            "transform": self.transform,
+            "new outputs": self.new_outputs_rng,
             "draws": self.replay.generators,
+            "memory": self.memory_rngs,
         }
 
 

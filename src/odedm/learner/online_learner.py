@@ -8,21 +8,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from odedm.core.errors import UsageError, short_repr
 from odedm.core.files import as_path
 from odedm.core.row_schema import RowSchema
 from odedm.core.validators import Int
-from odedm.learner import learner_state, restore
+from odedm.learner import learner_state
 from odedm.learner.config import MOST_THREADS, LearnerConfig
 from odedm.learner.fitted import Changing, Fitted, FittedLearner
 from odedm.learner.from_model import continued
-from odedm.learner.growth import check_growth
 from odedm.learner.label_encoder import LabelEncoder, read_announced, read_labels
+from odedm.learner.learner_net import check_growth
 from odedm.learner.online_engine import OnlineEngine
-from odedm.learner.turns import Turns
 
 if TYPE_CHECKING:
     from odedm.learner.trained_model import TrainedModel
@@ -39,14 +37,17 @@ class Learner(FittedLearner):
 
     Args:
         method: a name in `odedm list methods` of one that needs no borders (er, der, derpp, fdr …), or a Method class.
-        memory: an `ODEDM`, `Reservoir` or `Native`; a number n is ODEDM(n, candidates=n // 20). With rho, at most ρλ
-            rows are long-term, shared equally by the classes consolidated so far; with k each class has k, until there
-            is no room for more classes. Prototypes are chosen among short-term rows, or with candidates=N among N rows
-            of each class that is not yet consolidated; all of it inside λ.
+        memory: an `ODEDM`, `Reservoir` or `Native`; a number n is an ODEDM with as many short-term rows of every class
+            and the nearest rows by l2 as prototypes. 200 is taken unless given, none by a method that keeps no rows
+            (ncm, slda, ranpac). With rho, at most ρλ rows are long-term, shared equally by the classes consolidated so
+            far; with k each class has k, until there is no room for more classes. Prototypes are chosen among
+            short-term rows, or with candidates=N among N rows of each class that is not yet consolidated; all of it
+            inside λ.
         net: a name in `odedm list nets`, "auto", an `nn.Module` of your own that ends with a linear layer, of which a
             copy is trained, or a class or function that makes one. Any number of outputs will do: the first label that
             comes has the first, and more are added as classes join.
-        lr: the learning rate, short for options={"lr": …}.
+        lr: the learning rate, short for options={"lr": …}; the method's own unless given, or 0.06 where that is 0.03
+            and the optimizer is "sgd".
         options: the method's hyper-parameters by name, {"alpha": 0.2} say; pages of methods list them.
         net_options: the net's own keywords by name, {"width": 100} of "mlp" say; {"head": "fc"} names the linear layer
             with which a net from outside ends, where it is not the last one called.
@@ -62,7 +63,9 @@ class Learner(FittedLearner):
         schedule, warmup, clip_norm: of the learning rate, "constant" or a function of the batch's number by its name,
             for a stream has no end to fall to; batches in which it rises; the norm to which gradients are cut.
         retrieval: a name in `odedm list retrievals`: which stored rows a draw takes; `retrieval_options` are its own.
-        updates: on each batch, with fresh views and draws.
+        updates: on each batch, with fresh views and draws. "auto": by rows, however calls cut them: one for each of the
+            first 500 rows and of the first 50 of every class, then fewer and fewer, down to one for 8 rows; a batch
+            has at least one.
         stream_loss: "asymmetric" or "adjusted": what the cross-entropy of new rows sets against them; None is the
             method's own.
         predict_by: "head" or "nearest-mean", the class means of stored rows' features; None is the method's own.
@@ -88,7 +91,7 @@ class Learner(FittedLearner):
         self,
         method: Any = "derpp",
         *,
-        memory: Any = 200,
+        memory: Any = None,
         net: Any = "auto",
         lr: float | None = None,
         options: Any = None,
@@ -106,7 +109,7 @@ class Learner(FittedLearner):
         clip_norm: float | None = None,
         retrieval: str = "uniform",
         retrieval_options: Any = None,
-        updates: int = 1,
+        updates: int | str = "auto",
         stream_loss: str | None = None,
         predict_by: str | None = None,
         weight_average: float | None = None,
@@ -120,14 +123,13 @@ class Learner(FittedLearner):
         self.lr, self.scaling, self.patience, self.every, self.trigger = lr, scaling, patience, every, trigger
         self.batch, self.draw, self.seed, self.device, self.threads = batch, draw, seed, device, threads
         self.precision, self.updates, self.stream_loss, self.predict_by = precision, updates, stream_loss, predict_by
-        self.weight_average, self.views, self.optimizer = weight_average, views, optimizer
+        self.weight_average, self.views = weight_average, views
         self.retrieval, self.retrieval_options = retrieval, retrieval_options
-        self.optimizer_options, self.schedule, self.warmup = optimizer_options, schedule, warmup
-        self.clip_norm = clip_norm
+        self.optimizer, self.optimizer_options = optimizer, optimizer_options
+        self.schedule, self.warmup, self.clip_norm = schedule, warmup, clip_norm
         self._check_pace()
         LearnerConfig.of(self.get_params())
-        self._turns = Turns()
-        self._forget()
+        self._begin()
 
     def partial_fit(self, x: Any, y: Any, classes: Iterable[Any] | None = None) -> Learner:
         """Learn rows of the stream, each once, in steps of `batch` rows. What is refused changes nothing.
@@ -198,36 +200,35 @@ class Learner(FittedLearner):
 
     def _learn(self, fitted: Fitted, labels: LabelEncoder, image: Tensor, numbers: list[int]) -> None:
         """Let new classes join, make the updates on a batch, and consolidate the classes that are due."""
-        before, label = fitted.rows, np.array(numbers)
+        before = fitted.arrivals.rows
         with self._turns.locked(), Changing(self):
             self._fitted = fitted  # of the first rows not before now: what ends before leaves nothing
             if labels is not fitted.labels:
                 fitted.join(labels)
-            crowded = fitted.engine.learn(image, torch.from_numpy(label), numbers, before, fitted.batches)
-            fitted.count(label)
-            fitted.check_loss()
-            if crowded:
-                fitted.note_crowded(crowded)
-            asks_trigger = self.trigger is not None and not fitted.is_full_round(before, self.every)
-            if not asks_trigger:
-                self._consolidate_due(fitted, fitted.due(before, self.every, self.patience), before)
-        if asks_trigger:  # it is told of this update, and may ask the learner by other threads
-            due = self._triggered(fitted) or fitted.due(before, self.every, self.patience)
+            fitted.learn(image, numbers)
+            if self.trigger is None:
+                self._consolidate_due(fitted, before, [])
+        if self.trigger is not None:  # it is told of this update, and may ask the learner by other threads
+            triggered = self._triggered(fitted)
             with self._turns.locked(), Changing(self):
-                self._consolidate_due(fitted, due, before)
+                self._consolidate_due(fitted, before, triggered)
 
     def _triggered(self, fitted: Fitted) -> list[int]:
         """Return the classes for which the trigger says that they are due."""
         assert self.trigger is not None
         answer = self.trigger(self)
         if isinstance(answer, bool | np.bool_ | None):
-            return fitted.fresh() if answer else []
+            return fitted.arrivals.fresh() if answer else []
         return fitted.numbers_of(answer)
 
-    def _consolidate_due(self, fitted: Fitted, due: list[int], before: int) -> None:
+    def _consolidate_due(self, fitted: Fitted, before: int, triggered: list[int]) -> None:
+        """Consolidate all classes in their round, else those that are triggered, else those that rest."""
+        arrivals = fitted.arrivals
+        due = [] if arrivals.is_full_round(before, self.every) else triggered
+        due = due or arrivals.due(before, self.every, self.patience)
         if due:
             fitted.consolidate(due)
-        elif self.patience and not (self.every or self.trigger) and before < SOON * self.patience <= fitted.rows:
+        elif self.patience and not (self.every or self.trigger) and before < SOON * self.patience <= arrivals.rows:
             fitted.note_restless(self.patience)
 
     def consolidate(self, labels: Iterable[Any] | None = None) -> list[Any]:
@@ -241,7 +242,7 @@ class Learner(FittedLearner):
         """
         with self._turns.writing(), self._numerics(self._fitted), self._turns.locked():
             fitted = self._ready()
-            numbers = fitted.fresh() if labels is None else fitted.numbers_of(labels)
+            numbers = fitted.arrivals.fresh() if labels is None else fitted.numbers_of(labels)
             with Changing(self):
                 pinned = fitted.consolidate(numbers)
         self._give_warnings()
@@ -280,7 +281,6 @@ class Learner(FittedLearner):
         with self._turns.locked():
             self._ready()
             state = learner_state.capture(self)
-        learner_state.check_finite(state)
         return learner_state.write(state, as_path(path))
 
     @classmethod
@@ -299,8 +299,9 @@ class Learner(FittedLearner):
             The learner.
         """
         state = learner_state.read(as_path(path))
-        learner = cls(**restore.parameters(state, given))
-        learner._fitted = restore.restored(learner, state)
+        learner = cls(**learner_state.parameters(cls, state, given))
+        with learner._numerics(None):  # whatever ends it, the caller's settings of torch are put back
+            learner._fitted = learner_state.restored(learner, state)
         return learner
 
     @classmethod
@@ -309,7 +310,7 @@ class Learner(FittedLearner):
     ) -> Learner:
         """Return a learner that goes on with a run's model: rows come by `partial_fit`, without borders.
 
-        Carried on are the weights, the memory's rows with their keys, all that the method keeps, labels and scaling;
+        Carried on are the weights, the memory's rows and priorities, all that the method keeps, labels and scaling;
         optimizer, retrieval and tricks are the run's. Momentum and the memory's draws begin anew, so this is no
         resumed run (`odedm resume` is). With rho the long-term share is shared by all classes as they come. Methods and
         memories that need borders, views that know all classes and a transform of one's own are refused.
@@ -318,7 +319,7 @@ class Learner(FittedLearner):
             model: what `odedm.load` gave; it stays as it is.
             patience, every, trigger: when classes are consolidated, as for a learner from scratch.
         """
-        return continued(cls, model._saved, {"patience": patience, "every": every, "trigger": trigger})
+        return continued(cls, model, {"patience": patience, "every": every, "trigger": trigger})
 
     def __getstate__(self) -> dict[str, Any]:
         with self._turns.locked():
@@ -327,11 +328,10 @@ class Learner(FittedLearner):
 
     def __setstate__(self, stored: dict[str, Any]) -> None:
         vars(self).update(stored["parameters"])
-        self._turns = Turns()
-        self._forget()
+        self._begin()
         state = learner_state.unpacked(stored["state"])
         if state is not None:
-            self._fitted = restore.restored(self, state)
+            self._fitted = learner_state.restored(self, state)
 
     def _check_pace(self) -> None:
         pace = self.batch, self.threads, self.patience, self.every, self.trigger

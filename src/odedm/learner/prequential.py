@@ -12,11 +12,7 @@ import numpy as np
 from torch import Tensor
 
 from odedm.core.errors import UsageError, short_repr
-from odedm.core.text import html_table
 from odedm.core.validators import Int
-
-SHOWN_LINES = 12
-"""Windows that a table shows; more are joined."""
 
 
 class Learns(Protocol):
@@ -57,13 +53,13 @@ class Prequential:
 
     @property
     def accuracy(self) -> float:
-        """Of all rows that were predicted, %; not a number where none was."""
-        return 100 * self.right / self.rows if self.rows else float("nan")
+        """Return the share of the predicted rows that were right, as `score` does; not a number where none was."""
+        return self.right / self.rows if self.rows else float("nan")
 
     @property
     def by_window(self) -> list[tuple[int, float]]:
-        """Rows that had come at a window's end, and the accuracy in it, %."""
-        return [(end, 100 * right / rows) for end, rows, right in self.windows if rows]
+        """Return how many rows had come at each window's end, and the accuracy in it."""
+        return [(end, right / rows) for end, rows, right in self.windows if rows]
 
     def count(self, right: np.ndarray[Any, Any]) -> None:
         """Rows [n] that were predicted, rightly or not, in the order they came."""
@@ -75,36 +71,10 @@ class Prequential:
             self.windows[-1] = (end + len(part), rows + len(part), good + int(part.sum()))
             self.rows, self.right = self.rows + len(part), self.right + int(part.sum())
 
-    def _joined(self) -> int:
-        """Windows to a line of the table."""
-        return -(-len(self.windows) // SHOWN_LINES) or 1
-
-    def lines(self) -> list[tuple[str, float]]:
-        """The table: up to a dozen stretches of this stream's rows with their accuracy, then all rows.
-
-        More windows than that are joined by twos, threes and so on.
-        """
-        each, found, before = self._joined(), [], self.unanswered
-        for start in range(0, len(self.windows), each):
-            some = self.windows[start : start + each]
-            rows, right = sum(one[1] for one in some), sum(one[2] for one in some)
-            found.append((f"{before + 1} to {some[-1][0]}", 100 * right / rows))
-            before = some[-1][0]
-        return [*found, (f"all {self.rows}", self.accuracy)]
-
     def __repr__(self) -> str:
-        lines = self.lines()
-        wide = max(len(name) for name, _ in [*lines, ("rows", 0.0)])
         late = f", labels {self.delay} rows late" if self.delay else ""
-        left = f", {self.unanswered} before anything was learned" if self.unanswered else ""
-        joined = self._joined()
-        left += f"; a line is {joined} windows of {self.window} rows" if joined > 1 else ""
-        title = f"Test, then train{late}: {self.accuracy:.2f} % of {self.rows} rows in {self.seconds:.1f} s{left}"
-        return "\n".join([title, f"{'rows':>{wide}}  accuracy %", *(f"{n:>{wide}}  {v:10.2f}" for n, v in lines)])
-
-    def _repr_html_(self) -> str:
-        title, *_ = repr(self).splitlines()
-        return html_table(["rows", "accuracy %"], [(name, f"{value:.2f}") for name, value in self.lines()], title)
+        untrained = f", {self.unanswered} before anything was learned" if self.unanswered else ""
+        return f"<Prequential{late}: {self.accuracy:.2%} of {self.rows} rows in {self.seconds:.1f} s{untrained}>"
 
     def plot(self, axes: Any = None) -> Any:
         """Draw the accuracy by window, and of all rows so far.
@@ -122,7 +92,7 @@ class Prequential:
         axes = Figure(figsize=(6.4, 3.2), layout="constrained").subplots() if axes is None else axes
         ends = [end for end, _ in self.by_window]
         counted = np.cumsum([[rows, right] for _, rows, right in self.windows if rows], axis=0).reshape(-1, 2)
-        axes.plot(ends, [value for _, value in self.by_window], color="#0072b2", label=f"each {self.window} rows")
+        axes.plot(ends, [100 * value for _, value in self.by_window], color="#0072b2", label=f"each {self.window} rows")
         axes.plot(ends, 100 * counted[:, 1] / counted[:, 0].clip(1), color="#6b7280", label="so far")
         axes.set(xlabel="rows", ylabel="accuracy before learning, %", ylim=(0, 100))
         axes.legend(frameon=False)
@@ -149,7 +119,7 @@ def prequential(
             need them, a Learner does not.
 
     Returns:
-        The accuracy in all and by window, with a table and `plot()`.
+        The accuracy in all and by window, with `plot()`.
 
     >>> from odedm import Learner, blobs
     >>> data = blobs()
@@ -158,7 +128,7 @@ def prequential(
     >>> result.unanswered, result.rows, len(result.windows)
     (32, 448, 3)
     """
-    if isinstance(learner, type) or not all(hasattr(learner, each) for each in ("predict", "partial_fit")):
+    if isinstance(learner, type) or not all(hasattr(learner, name) for name in ("predict", "partial_fit")):
         raise UsageError(
             "learner must be an odedm.Learner, or an object with predict and partial_fit; "
             f"{short_repr(learner)} was given. Write prequential(odedm.Learner('er'), [(x, y)]), say."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from odedm.core.errors import UsageError
 from odedm.core.rows import MemoryPart, Rows
@@ -25,45 +25,37 @@ class ConsolidationOutcome:
     """No row of these is there to choose from."""
     error: UsageError | None = None
     """Why classes were refused."""
-
-
-class Demand(NamedTuple):
-    """Rows that classes would pin, rows that others would keep, and how many classes that are."""
-
-    wanted: int
-    kept: int
-    classes: int
+    quota: dict[int, int] = field(default_factory=dict)
+    """How many prototypes each class may have now, those that had some before among them."""
+    rows: int = 0
+    """How many rows are long-term then, at most."""
 
 
 def admit(memory: DualBuffer, classes: Sequence[int], rows: Rows) -> ConsolidationOutcome:
-    """Return which of these classes are to have prototypes; none of them where all or nothing is pinned."""
-    available = amounts(rows)
+    """Return which of these classes are to have prototypes, chosen among `rows`: each claims its whole quota."""
+    available, held = amounts(rows), amounts(memory.rows(MemoryPart.LONG))
+    room = memory.capacity - memory.reserved(memory.candidate_classes())  # once all candidates have given way
     outcome = ConsolidationOutcome(missing=[label for label in classes if label not in available])
-    if outcome.missing and memory.all_or_nothing:
-        return outcome
-    room, quota = _most_room(memory, classes), memory.quota
+
+    def quotas(new: Sequence[int]) -> dict[int, int]:
+        """Return each class's prototypes when `new` ones are admitted."""
+        known = {*held, *new}
+        return {label: memory.quota.of(label, classes=len(known), room=room) for label in known}
+
+    per = memory.quota.rows_per_prototype
     for label in [label for label in classes if label in available]:
-        demand = _demand(memory, [*outcome.pinned, label], available, room)
-        fits = demand.wanted + demand.kept <= room and quota.of(label, classes=demand.classes, room=room)
-        (outcome.pinned if fits else outcome.refused).append(label)
+        quota = quotas([*outcome.pinned, label])
+        if quota[label] and sum(quota.values()) * per <= room:
+            outcome.pinned.append(label)
+            outcome.quota, outcome.rows = quota, sum(quota.values()) * per
+        else:
+            outcome.refused.append(label)
     if outcome.refused:
-        demand = _demand(memory, [*outcome.pinned, *outcome.refused], available, room)
-        how = {"classes": demand.classes, "capacity": memory.capacity, "room": room}
-        outcome.error = quota.refusal(demand.wanted, demand.kept, **how)
-        outcome.pinned = [] if memory.all_or_nothing else outcome.pinned
+        quota = quotas([*outcome.pinned, *outcome.refused])
+        new = sum(quota[label] for label in classes if label in quota) * per
+        how = {"classes": len(quota), "capacity": memory.capacity, "room": room}
+        outcome.error = memory.quota.refusal(new, sum(quota.values()) * per - new, **how)
     return outcome
-
-
-def classes_that_give_way(memory: DualBuffer, classes: Sequence[int], rows: Rows) -> list[int]:
-    """Return the classes whose candidates end: these, and the oldest of others where prototypes need their room."""
-    closing = list(classes)
-    if memory.pool is None or memory.all_or_nothing:
-        return closing
-    demand = _demand(memory, classes, amounts(rows), _most_room(memory, classes))
-    others = [label for label in memory.pool.classes() if label not in classes]
-    while others and memory.capacity - memory.reserved(leaving=closing) < demand.wanted + demand.kept:
-        closing.append(others.pop(0))
-    return closing
 
 
 def amounts(rows: Rows) -> dict[int, int]:
@@ -75,25 +67,3 @@ def amounts(rows: Rows) -> dict[int, int]:
     """
     labels, counts = rows["label"].unique(return_counts=True)
     return dict(zip(labels.tolist(), counts.tolist(), strict=True))
-
-
-def _most_room(memory: DualBuffer, classes: Sequence[int]) -> int:
-    """Return how many rows could be pinned when candidates of these classes, or of all, have given way."""
-    leaving = memory.pool.classes() if memory.pool and not memory.all_or_nothing else classes
-    return memory.capacity - memory.reserved(leaving=leaving)
-
-
-def _demand(memory: DualBuffer, classes: Sequence[int], available: dict[int, int], room: int) -> Demand:
-    """Return the rows that are asked for when these classes are pinned.
-
-    A class that has fewer rows than its quota claims the quota all the same, unless all or nothing is pinned.
-    """
-    held = amounts(memory.rows(MemoryPart.LONG))
-    amount = len({*held, *classes})
-
-    def claim(label: int, rows: int) -> int:
-        quota = memory.quota.of(label, classes=amount, room=room) * memory.quota.rows_per_prototype
-        return min(rows, quota) if memory.all_or_nothing else quota
-
-    kept = sum(claim(label, rows) for label, rows in held.items() if label not in classes)
-    return Demand(sum(claim(label, available[label]) for label in classes), kept, amount)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar, final
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -28,9 +27,9 @@ class CBRSBuffer(Buffer):
     a uniform sample of all its rows, whatever the stream's shares are. With fewer rows than classes a class may lose
     its last row; it is then no longer full and can return.
 
-    Within a class the largest of uniform keys stay: a class that gives up a row gives up its smallest key. Pinned rows
-    are not counted, and take the places of rows of the largest classes. A further column, `full`, tells which rows are
-    of a full class.
+    Within a class the largest of uniform priorities stay: a class that gives up a row gives up that of the smallest.
+    Pinned rows are not counted, and take the places of rows of the largest classes. A further column, `full`, tells
+    which rows are of a full class.
 
     `classes` is how many the stream has, its labels being 0 to `classes` - 1. Where nobody knows, any labels will do,
     and they are read back from a device.
@@ -62,54 +61,55 @@ class CBRSBuffer(Buffer):
         self.see(rows, rng=rng)
 
     def see(self, rows: Rows, *, rng: torch.Generator) -> None:
-        """Offer rows with fresh uniform keys; whose place each takes is decided one row at a time."""
-        amount, device, room = count(rows), self.store.key.device, self.short_capacity
+        """Offer rows with fresh uniform priorities; whose place each takes is decided one row at a time."""
+        amount, device, room = count(rows), self.store.priority.device, self.short_capacity
         fresh = torch.rand(amount, dtype=torch.float64, generator=rng, device=device)
         excess = min(amount, max(0, self._short + amount - room))
         chance = torch.rand(excess, dtype=torch.float64, generator=rng, device=device)
         if room == 0:
             return
-        if self.store.key.is_cpu:
+        if self.store.priority.is_cpu:
             self._see_on_host(rows, fresh, chance)
         else:
             self._see_on_device(rows, fresh, chance)
 
     def _see_on_host(self, rows: Rows, fresh: Tensor, chance: Tensor) -> None:
-        """Offer rows [n] with keys [n], and m chances for those that find no room, by an index of the classes."""
+        """Offer rows [n] with priorities [n], and m chances for those that find no room, by an index of the classes."""
         index = self._index = self._current_index()
-        labels, keys, lucks = rows["label"].tolist(), fresh.tolist(), chance.tolist()
-        fitting = len(keys) - len(lucks)
-        winners = {index.add(labels[i], keys[i]): i for i in range(fitting)}
+        labels, priorities, lucks = rows["label"].tolist(), fresh.tolist(), chance.tolist()
+        fitting = len(priorities) - len(lucks)
+        winners = {index.add(labels[i], priorities[i]): i for i in range(fitting)}
         for i, luck in enumerate(lucks, fitting):
-            slot = index.offer(labels[i], keys[i], luck)
+            slot = index.offer(labels[i], priorities[i], luck)
             if slot is not None:
                 winners[slot] = i
         if winners:
-            row = np.array([*winners.values()])
-            won = Accepted(row, np.array([*winners]))
-            full = np.array([labels[i] in index.full for i in winners.values()])
-            self.store.put(won, rows, fresh, prototype=-1, order=int(self.num_seen) + row, full=full)
+            won = Accepted(torch.tensor([*winners.values()]), torch.tensor([*winners]))
+            full = torch.tensor([labels[i] in index.full for i in winners.values()])
+            order = self.num_seen + won.row
+            self.store.put(won, rows, fresh, prototype=-1, order=order, full=full)
+            index.is_written()
         marked = index.newly_full()
         if marked:
             self.store.columns["full"][marked] = True
-        self.num_seen += len(keys)
-        self._short = min(self._short + len(keys), self.short_capacity)
+        self.num_seen += len(priorities)
+        self._short = min(self._short + len(priorities), self.short_capacity)
 
     def _see_on_device(self, rows: Rows, fresh: Tensor, chance: Tensor) -> None:
         """Do the same without a look at a value, so that a step can be recorded."""
         amount, device = len(fresh), fresh.device
         which, classes = self._classes(rows["label"])
         arriving = self.capacity + torch.arange(amount - len(chance), amount, device=device)
-        key = torch.cat([self._short_keys(), fresh])
-        key, full = make_room(key, which, self._full(which, classes), arriving, chance)
-        self._rewrite(key[: self.capacity], full[which[: self.capacity]])
-        self.insert({**rows, "full": full[which[self.capacity :]]}, key[self.capacity :])
+        priority = torch.cat([self._short_priorities(), fresh])
+        priority, full = make_room(priority, which, self._full(which, classes), arriving, chance)
+        self._rewrite(priority[: self.capacity], full[which[: self.capacity]])
+        self.insert({**rows, "full": full[which[self.capacity :]]}, priority[self.capacity :])
 
     def _current_index(self) -> ClassIndex:
         store = self.store
-        if self._index is not None and self._index.is_current(store.key):
+        if self._index is not None and self._index.is_current(store.priority):
             return self._index
-        return ClassIndex(store.key, store.columns["label"], store.columns["full"])
+        return ClassIndex(store.priority, store.columns["label"], store.columns["full"])
 
     def pin(self, rows: Rows) -> None:
         """Keep rows for good, in the place of empty slots and then of rows of the largest classes."""
@@ -129,27 +129,27 @@ class CBRSBuffer(Buffer):
         excess = self._short - room
         if excess <= 0 or room < 0:  # what cannot be is refused by whoever asked for it
             return
-        if self.store.key.is_cpu:
+        if self.store.priority.is_cpu:
             index = self._current_index()
             gone = [index.evict(luck=0.0) for _ in range(excess)]
             self.store.columns["full"][index.newly_full()] = True
             self.store.columns["full"][gone] = False
-            self.store.key[gone] = EMPTY
+            self.store.priority[gone] = EMPTY
             self._short -= excess
             return
         which, classes = self._classes()
         chance = torch.zeros(excess, dtype=torch.float64, device=which.device)  # of equal classes the first gives way
-        key, full = make_room(self._short_keys(), which, self._full(which, classes), None, chance)
-        self._rewrite(key, full[which])
+        priority, full = make_room(self._short_priorities(), which, self._full(which, classes), None, chance)
+        self._rewrite(priority, full[which])
         self._short -= excess
 
-    def _short_keys(self) -> Tensor:
-        return self.store.key.where(self._belongs(MemoryPart.SHORT), EMPTY)
+    def _short_priorities(self) -> Tensor:
+        return self.store.priority.where(self._belongs(MemoryPart.SHORT), EMPTY)
 
-    def _rewrite(self, key: Tensor, full: Tensor) -> None:
-        """Take other keys [capacity] and marks for short-term rows; EMPTY frees a slot, and pinned rows keep theirs."""
+    def _rewrite(self, priority: Tensor, full: Tensor) -> None:
+        """Take other priorities [capacity], EMPTY for none, and marks for short-term rows; pinned rows keep theirs."""
         pinned = self._belongs(MemoryPart.LONG)
-        self.store.key.copy_(self.store.key.where(pinned, key))
+        self.store.priority.copy_(self.store.priority.where(pinned, priority))
         self.store.columns["full"].copy_(full & ~pinned)
 
     def _classes(self, arriving: Tensor | None = None) -> tuple[Tensor, int]:
@@ -177,23 +177,24 @@ def class_sizes(which: Tensor, counts: Tensor, classes: int) -> Tensor:
 
 
 def make_room(
-    key: Tensor, which: Tensor, full: Tensor, arriving: Tensor | None, chance: Tensor
+    priority: Tensor, which: Tensor, full: Tensor, arriving: Tensor | None, chance: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Let a row go for each that arrives in a filled memory: keys [n], EMPTY for those that went, and `full` [C] after.
+    """Let a row go for each that arrives in a filled memory: priorities [n], EMPTY where it went, and `full` [C] then.
 
-    `key` [n] and `which` [n], the class, are those of all rows; a key is EMPTY where there is none. `arriving` [m] are
-    the positions of the rows for which there is no room, in their order: each finds the memory as the one before left
-    it. None: m rows go from the largest class. `chance` [m], in [0, 1), decides between equally large classes.
+    `priority` [n] and `which` [n], the class, are those of all rows; a priority is EMPTY where none is. `arriving` [m]
+    are the positions of the rows for which there is no room, in their order: each finds the memory as the one
+    before left it. None: m rows go from the largest class. `chance` [m] in [0, 1) decides between equally large ones.
 
-    >>> key = torch.tensor([0.25, 0.5, 0.75, 0.125], dtype=torch.float64)
-    >>> key, full = make_room(key, torch.tensor([0, 0, 0, 1]), torch.zeros(2).bool(), torch.tensor([3]), torch.zeros(1))
-    >>> key.tolist(), full.tolist()
+    >>> priority = torch.tensor([0.25, 0.5, 0.75, 0.125], dtype=torch.float64)
+    >>> which, arriving = torch.tensor([0, 0, 0, 1]), torch.tensor([3])
+    >>> priority, full = make_room(priority, which, torch.zeros(2).bool(), arriving, torch.zeros(1))
+    >>> priority.tolist(), full.tolist()
     ([-inf, 0.5, 0.75, 0.125], [True, False])
     """
-    offered, key = key, key.clone()
+    offered, priority = priority, priority.clone()
     if arriving is not None:
-        key.index_fill_(0, arriving, EMPTY)
-    counts = class_sizes(which, key >= 0, len(full))
+        priority.index_fill_(0, arriving, EMPTY)
+    counts = class_sizes(which, priority >= 0, len(full))
     for turn in range(len(chance)):
         luck, largest = chance[turn], counts == counts.amax()
         full = (full & (counts > 0)) | largest
@@ -202,10 +203,10 @@ def make_room(
         if arriving is not None:
             new = arriving[turn : turn + 1]
             arrived = which[new]
-            key.index_copy_(0, new, offered[new])
+            priority.index_copy_(0, new, offered[new])
             counts.index_add_(0, arrived, torch.ones_like(arrived))
             victim = torch.where(full[arrived], arrived, victim)
-        gone = key.where((which == victim) & (key >= 0), torch.inf).argmin(keepdim=True)
-        key.index_fill_(0, gone, EMPTY)
+        gone = priority.where((which == victim) & (priority >= 0), torch.inf).argmin(keepdim=True)
+        priority.index_fill_(0, gone, EMPTY)
         counts.index_add_(0, victim, -torch.ones_like(victim))
-    return key, full
+    return priority, full

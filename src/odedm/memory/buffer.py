@@ -1,4 +1,4 @@
-"""What all our memories share: a store of rows by key, its two parts, draws from them, and pins."""
+"""What all our memories share: a store of rows by priority, its two parts, draws from them, and pins."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Buffer(ABC):
     """A store whose short-term rows a policy chooses and whose long-term rows are pinned.
 
     `fields` are the columns of a row. Two more are kept: `prototype`, which prototype of its class a pinned row
-    stands for (-1 in the short-term part), and `order`, by which `rows` sorts. A policy says with `key`, a number in
-    [0, 1), which short-term rows make room first when others are pinned: the smallest.
+    stands for (-1 in the short-term part), and `order`, by which `rows` sorts. A policy says with `priority`, a
+    number in [0, 1), which short-term rows make room first when others are pinned: the smallest.
     """
 
     capturable: ClassVar[bool] = True
@@ -65,24 +65,24 @@ class Buffer(ABC):
             return self._short + self._long
         return self._short if part is MemoryPart.SHORT else self._long
 
-    def insert(self, rows: Rows, key: Tensor) -> None:
-        """Let rows [n] with keys [n] compete for the short-term part: the largest keys stay.
+    def insert(self, rows: Rows, priority: Tensor) -> None:
+        """Let rows [n] with priorities [n] compete for the short-term part: the largest priorities stay.
 
         Args:
             rows: every column that `add` was given, by name.
-            key: numbers in [0, 1), best in float64, where few are equal: of equal ones those that are here stay.
+            priority: numbers in [0, 1), best in float64, where few are equal: of equal ones those that are here stay.
         """
-        if not isinstance(rows, dict) or len(key) != count(rows):
-            raise _not_rows(rows, key)
+        if not isinstance(rows, dict) or len(priority) != count(rows):
+            raise _not_rows(rows, priority)
         if not type(self).__module__.startswith("odedm."):  # ours have tests
-            check_keys(type(self).__name__, key)
-        amount, won = count(rows), self.store.accepted(key)
+            check_priorities(type(self).__name__, priority)
+        amount, won = count(rows), self.store.accepted(priority)
         if won is None:
-            device = self.store.key.device
+            device = self.store.priority.device
             order = self.num_seen + torch.arange(amount, device=device)
-            self.store.insert({**rows, "prototype": torch.full_like(order, -1), "order": order}, key)
-        elif len(won.row):
-            self.store.put(won, rows, key, prototype=-1, order=int(self.num_seen) + won.row)
+            self.store.insert({**rows, "prototype": torch.full_like(order, -1), "order": order}, priority)
+        elif won.row.shape[0]:
+            self.store.put(won, rows, priority, prototype=-1, order=self.num_seen + won.row)
         self.num_seen += amount
         self._short = min(self._short + amount, self.short_capacity)
 
@@ -95,29 +95,29 @@ class Buffer(ABC):
         """Count n rows that a recorded step has added: the device did its half, this is the host's half of `add`."""
         self._short = min(self._short + n, self.short_capacity)
 
-    def reset_short_term(self, rows: Rows, key: Tensor) -> None:
-        """Make `rows` [n] with keys [n] in [0, 1) the whole short-term part, in this order."""
+    def reset_short_term(self, rows: Rows, priority: Tensor) -> None:
+        """Make `rows` [n] with priorities [n] in [0, 1) the whole short-term part, in this order."""
         if count(rows) > self.short_capacity:
             raise ValueError(f"{count(rows)} rows do not fit into a short-term part of {self.short_capacity}.")
-        self.store.key.copy_(self.store.key.where(self.store.key > 1, EMPTY))
+        self.store.priority.copy_(self.store.priority.where(self.store.priority > 1, EMPTY))
         self._short = 0
-        self.insert(rows, key)
+        self.insert(rows, priority)
 
     def pin(self, rows: Rows) -> None:
-        """Keep rows for good, in the place of empty slots and then of the short-term rows with the smallest keys."""
+        """Keep rows for good, in the place of empty slots and then of short-term rows with the smallest priorities."""
         amount = count(rows)
         if amount > self.short_capacity:
             raise UsageError(
                 f"{amount} rows cannot be pinned: {self._long} of {self.capacity} rows are pinned already. "
                 "Lower k or rho, or raise the capacity."
             )
-        order = torch.arange(self._long, self._long + amount, device=self.store.key.device)
+        order = torch.arange(self._long, self._long + amount, device=self.store.priority.device)
         self.store.pin({**rows, "order": order})
         self._long += amount
         self._short = min(self._short, self.short_capacity)
 
     def resize(self, capacity: int) -> None:
-        """Change the number of rows in all: pinned rows stay, and of the others those of the largest keys that fit.
+        """Change the number of rows in all: pinned rows stay, of the others those of the largest priorities that fit.
 
         What a smaller reservoir keeps is a uniform sample still. A larger one fills up with the rows that come next,
         and is uniform again when it has seen so many that a reservoir of this size would have dropped the lost ones.
@@ -129,9 +129,9 @@ class Buffer(ABC):
             )
         self._rebuild(capacity, self._belongs(MemoryPart.ALL))
 
-    def unpin(self, gone: Tensor) -> None:
+    def unpin(self, gone: Tensor, *, in_place: bool = False) -> None:
         """Forget the pinned rows whose slots [capacity] are marked; their room goes back to the short-term part."""
-        self.forget(gone & self._belongs(MemoryPart.LONG))
+        self.forget(gone & self._belongs(MemoryPart.LONG), in_place=in_place)
 
     def forget(self, gone: Tensor, *, in_place: bool = False) -> None:
         """Forget all rows, short-term and pinned, whose slots [capacity] are marked.
@@ -145,7 +145,7 @@ class Buffer(ABC):
             return
         self._long -= int((gone & self._belongs(MemoryPart.LONG)).sum())
         self._short -= int((gone & self._belongs(MemoryPart.SHORT)).sum())
-        self.store.key.masked_fill_(gone, EMPTY)
+        self.store.priority.masked_fill_(gone, EMPTY)
         self._rank_pins()
 
     def _rank_pins(self) -> None:
@@ -154,17 +154,17 @@ class Buffer(ABC):
         order.copy_(order.where(pinned, LATER).argsort().argsort().where(pinned, order))
 
     def _rebuild(self, capacity: int, keep: Tensor) -> None:
-        """Make a new store with the marked rows [old capacity], or with the largest keys of them where not all fit."""
+        """Make a new store with the marked rows [old capacity], those of the largest priorities where not all fit."""
         old, fields = (
             self.store,
             [ColumnSpec(name, tuple(c.shape[1:]), c.dtype) for name, c in self.store.columns.items()],
         )
         amount = min(capacity, int(keep.sum()))
-        slot = old.key.where(keep, EMPTY).topk(amount).indices.sort().values
-        self.capacity, self.store = capacity, Store(capacity, fields, old.key.device)
+        slot = old.priority.where(keep, EMPTY).topk(amount).indices.sort().values
+        self.capacity, self.store = capacity, Store(capacity, fields, old.priority.device)
         home = torch.arange(amount, device=slot.device)
         self.store.write(home, old.read(slot))
-        self.store.key[home] = old.key[slot]
+        self.store.priority[home] = old.priority[slot]
         self._long = int(self._belongs(MemoryPart.LONG).sum())
         self._short = amount - self._long
         self._rank_pins()
@@ -178,7 +178,7 @@ class Buffer(ABC):
         """
         if self.store.large and 2 * n <= self.size(part):
             return self.store.read(self._few_slots(n, part, rng))
-        noise = torch.rand(self.capacity, generator=rng, device=self.store.key.device)
+        noise = torch.rand(self.capacity, generator=rng, device=self.store.priority.device)
         if noise.is_cuda or self.size(part) < self.capacity:  # a recorded draw must not depend on whether it is full
             noise.masked_fill_(~self._belongs(part), -1.0)
         return self.store.read(noise.topk(min(n, self.size(part))).indices)
@@ -191,7 +191,7 @@ class Buffer(ABC):
         if self.size(part) < index.end // 8:  # most slots would be drawn in vain
             slots = self._belongs(part).nonzero().view(-1)
             return slots[distinct(n, len(slots), rng)]
-        return distinct(n, index.end, rng, lambda slot: belonging(self.store.key[slot], part))
+        return distinct(n, index.end, rng, lambda slot: belonging(self.store.priority[slot], part))
 
     def rows(self, part: MemoryPart = MemoryPart.ALL) -> Rows:
         """Return all rows of a part: short-term by arrival, then long-term by the order of pinning."""
@@ -212,44 +212,46 @@ class Buffer(ABC):
         }
 
     def _belongs(self, part: MemoryPart) -> Tensor:
-        return belonging(self.store.key, part)
+        return belonging(self.store.priority, part)
 
 
-def _not_rows(rows: object, key: Tensor) -> UsageError:
+def _not_rows(rows: object, priority: Tensor) -> UsageError:
     if not isinstance(rows, dict):
         return UsageError(
             f"Rows are offered as a dictionary of columns, as `add` gets them; a {type(rows).__name__} was given."
         )
-    return UsageError(f"{count(rows)} rows were offered with {len(key)} keys; give one key for each row.")
+    return UsageError(
+        f"{count(rows)} rows were offered with {len(priority)} priorities; give one priority for each row."
+    )
 
 
-def check_keys(policy: str, key: Tensor) -> None:
-    """Refuse keys [n] that would be taken for those of prototypes or of empty places; a recording is not looked at.
+def check_priorities(policy: str, priority: Tensor) -> None:
+    """Refuse priorities [n] that would mark prototypes or empty places; a recording is not looked at.
 
-    >>> check_keys("Mine", torch.tensor([0.5, 1.5]))
+    >>> check_priorities("Mine", torch.tensor([0.5, 1.5]))
     Traceback (most recent call last):
-    odedm.UsageError: Keys are numbers in [0, 1); the policy Mine offered some from 0.5 to 1.5. Bring them into it by \
-a function that keeps their order, such as key.sigmoid(), and clamp below 1.
+    odedm.UsageError: Priorities are numbers in [0, 1); the policy Mine offered some from 0.5 to 1.5. Bring them into \
+it by a function that keeps their order, such as priority.sigmoid(), and clamp below 1.
     """
-    if not len(key) or (key.is_cuda and torch.cuda.is_current_stream_capturing()):
+    if not len(priority) or (priority.is_cuda and torch.cuda.is_current_stream_capturing()):
         return
-    low, high = (float(bound) for bound in key.aminmax())
+    low, high = (float(bound) for bound in priority.aminmax())
     if not (low >= 0 and high < 1):
         raise UsageError(
-            f"Keys are numbers in [0, 1); the policy {policy} offered some from {low:g} to {high:g}. Bring them into "
-            "it by a function that keeps their order, such as key.sigmoid(), and clamp below 1."
+            f"Priorities are numbers in [0, 1); the policy {policy} offered some from {low:g} to {high:g}. Bring them "
+            "into it by a function that keeps their order, such as priority.sigmoid(), and clamp below 1."
         )
 
 
-def belonging(key: Tensor, part: MemoryPart) -> Tensor:
-    """Return which rows are of a part [n], going by their keys [n].
+def belonging(priority: Tensor, part: MemoryPart) -> Tensor:
+    """Return which rows are of a part [n], going by their priorities [n].
 
     >>> belonging(torch.tensor([EMPTY, 0.5, torch.inf]), MemoryPart.ALL).tolist()
     [False, True, True]
     """
     if part is MemoryPart.LONG:
-        return key > 1
-    return key >= 0 if part is MemoryPart.ALL else (key >= 0) & (key < 1)
+        return priority > 1
+    return priority >= 0 if part is MemoryPart.ALL else (priority >= 0) & (priority < 1)
 
 
 def distinct(n: int, end: int, rng: torch.Generator, legal: Callable[[Tensor], Tensor] | None = None) -> Tensor:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from odedm.core.options import Reserved, read_options
+from odedm.core.options import options_of, read_options
 from odedm.core.registry import POLICIES
 
 if TYPE_CHECKING:
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from odedm.core.rows import ColumnSpec
     from odedm.core.timer import Timer
     from odedm.memory.buffer import Buffer
-
-TOLD = Reserved(3, ("classes",))
-"""What of a policy's constructor the run sets: capacity, fields and device by their place, the number of classes."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +97,16 @@ def read_policy_options(policy: str, options: Mapping[str, Any]) -> dict[str, An
     >>> read_policy_options("purity", {"alpha": "0.3"})
     {'alpha': 0.3}
     """
-    return read_options(f"The memory policy '{policy}'", POLICIES[policy].load(), options, TOLD) if options else {}
+    return read_options(f"The memory policy '{policy}'", policy_options(policy), options) if options else {}
+
+
+def policy_options(policy: str) -> dict[str, Any]:
+    """Return a policy's options with their defaults: keywords of its constructor but those that the run sets.
+
+    >>> policy_options("purity")
+    {'alpha': 0.5}
+    """
+    return options_of(POLICIES[policy].load(), 3, ("classes",))  # the first ones are capacity, fields and device
 
 
 def check_policy_options(policy: str, options: Mapping[str, Any]) -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Protocol
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,35 +17,39 @@ FREE = torch.iinfo(torch.int64).min
 """Stands for the label of a compartment that has no class."""
 
 
-class CandidatePool(Protocol):
+class CandidatePool(ABC):
     """Rows since their classes were last consolidated."""
 
-    def reserved(self, joining: Sequence[int] = (), leaving: Sequence[int] = ()) -> int:
-        """Return how many rows of λ the pool takes, or will take when classes have joined or left."""
-        ...
-
-    def classes(self) -> list[int]:
-        """Return the classes that have candidates, by arrival."""
-        ...
-
-    def join(self, classes: Sequence[int]) -> None:
-        """Collect rows of these classes."""
-        ...
-
+    @abstractmethod
     def insert(self, rows: Rows) -> None:
         """Offer rows of the stream."""
-        ...
 
+    @abstractmethod
     def rows(self) -> Rows:
         """Return every candidate."""
-        ...
 
+    @abstractmethod
+    def classes(self) -> list[int]:
+        """Return the classes that have candidates, by arrival."""
+
+    @abstractmethod
     def forget(self, classes: Sequence[int]) -> None:
         """Drop the rows of these classes, which have been chosen from."""
-        ...
+
+    def join(self, classes: Sequence[int], room: int | None = None) -> list[int]:  # noqa: ARG002
+        """Collect rows of these classes, in up to `room` rows of λ; return the classes for which there is none."""
+        return []
+
+    def without(self, classes: Sequence[int]) -> list[int]:  # noqa: ARG002
+        """Return those of these classes whose rows are not collected."""
+        return []
+
+    def reserved(self, leaving: Sequence[int] = ()) -> int:  # noqa: ARG002
+        """Return how many rows of λ the pool takes, or will take when classes have left."""
+        return 0
 
 
-class TaskPool:
+class TaskPool(CandidatePool):
     """Every row: a second store beyond λ until its class is consolidated, as in the paper.
 
     >>> pool = TaskPool([ColumnSpec("label", dtype=torch.int64)])
@@ -59,19 +62,9 @@ class TaskPool:
     def __init__(self, fields: Sequence[ColumnSpec], device: torch.device | str = "cpu") -> None:
         self._parts = [{f.name: torch.zeros((0, *f.shape), dtype=f.dtype, device=device) for f in fields}]
 
-    def reserved(self, joining: Sequence[int] = (), leaving: Sequence[int] = ()) -> int:  # noqa: ARG002
-        """Return 0: the rows are beyond λ."""
-        return 0
-
-    def classes(self) -> list[int]:
-        """Return the classes with rows, by arrival."""
-        return list(dict.fromkeys(self.rows()["label"].tolist()))
-
-    def join(self, classes: Sequence[int]) -> None:
-        """Do nothing: rows of every class are collected."""
-
     def insert(self, rows: Rows) -> None:
-        """Copy rows, since a loop may use its batch's memory again."""
+        """Copy rows."""
+        # a loop may use its batch's memory again
         self._parts.append({name: rows[name].to(c.dtype, copy=True) for name, c in self._parts[0].items()})
 
     def rows(self) -> Rows:
@@ -80,6 +73,10 @@ class TaskPool:
             self._parts = [{name: torch.cat([part[name] for part in self._parts]) for name in self._parts[0]}]
         return self._parts[0]
 
+    def classes(self) -> list[int]:
+        """Return the classes with rows, by arrival."""
+        return list(dict.fromkeys(self.rows()["label"].tolist()))
+
     def forget(self, classes: Sequence[int]) -> None:
         """Drop the rows of these classes."""
         rows = self.rows()
@@ -87,7 +84,7 @@ class TaskPool:
 
 
 @stored("memory/candidates")
-class ClassReservoirPool:
+class ClassReservoirPool(CandidatePool):
     """A reservoir of `per_class` rows for each class, inside λ: one store with a compartment for each class.
 
     A class that joins takes a free compartment, and where there is none a new one is made; those of classes that are
@@ -95,10 +92,11 @@ class ClassReservoirPool:
     writes into them.
 
     >>> pool = ClassReservoirPool(2, [ColumnSpec("label", dtype=torch.int64)], rng=torch.Generator().manual_seed(0))
-    >>> pool.join([4, 5])
+    >>> pool.join([4, 5, 6], room=4)
+    [6]
     >>> pool.insert({"label": torch.tensor([4, 4, 4, 5, 6])})
-    >>> pool.rows()["label"].tolist(), pool.reserved(), pool.reserved([5, 6])
-    ([4, 4, 5], 4, 6)
+    >>> pool.rows()["label"].tolist(), pool.reserved(), pool.reserved(leaving=[5])
+    ([4, 4, 5], 4, 2)
     """
 
     def __init__(
@@ -117,39 +115,44 @@ class ClassReservoirPool:
         self.labels = torch.full((compartments,), FREE, device=device)
         self._labels = [FREE] * compartments  # the same on the host
 
-    def reserved(self, joining: Sequence[int] = (), leaving: Sequence[int] = ()) -> int:
+    def reserved(self, leaving: Sequence[int] = ()) -> int:
         """Return `per_class` rows for each class or fixed compartment, used or not."""
         if self.fixed:
             return self.store.capacity
-        return self.per_class * len({*self.classes(), *joining} - {*leaving})
+        return self.per_class * len({*self.classes()} - {*leaving})
 
     def classes(self) -> list[int]:
         """Return the classes with a compartment, by arrival."""
         return [label for label in self._labels if label != FREE]
 
-    def join(self, classes: Sequence[int]) -> None:
-        """Give classes that have none a compartment."""
-        for label in classes:
-            if label in self._labels:
-                continue
+    def without(self, classes: Sequence[int]) -> list[int]:
+        """Return those of these classes that have no compartment."""
+        return [label for label in classes if label not in self._labels]
+
+    def join(self, classes: Sequence[int], room: int | None = None) -> list[int]:
+        """Give classes that have none a compartment, as far as the room reaches."""
+        new = self.without(list(dict.fromkeys(classes)))
+        fitting = len(new) if room is None else max(0, (room - self.reserved()) // self.per_class)
+        for label in new[:fitting]:
             if FREE not in self._labels:
                 self._rebuild([*self._labels, FREE])
             self._labels[self._labels.index(FREE)] = label
-        self.labels.copy_(torch.tensor(self._labels, dtype=torch.int64))
+        if new[:fitting]:
+            self.labels.copy_(torch.tensor(self._labels, dtype=torch.int64))
+        return new[fitting:]
 
     def insert(self, rows: Rows) -> None:
         """Offer rows to the compartments of their classes; rows of other classes are passed over."""
         label = rows["label"]
         priority = torch.rand(len(label), dtype=torch.float64, generator=self.rng, device=label.device)
-        if label.is_cpu and len(self._labels) > 1 and self._insert_into_full(rows, priority):
+        if not self._labels or (label.is_cpu and len(self._labels) > 1 and self._insert_into_full(rows, priority)):
             return
         is_member = label == self.labels[:, None]  # [compartments, rows]
         priorities = priority.expand_as(is_member).where(is_member, EMPTY)
-        if len(self._labels) == 1:  # a store without groups takes a key for each row
+        if len(self._labels) == 1:  # a store without groups takes a priority for each row
             priorities = priorities[0]
-        if self._labels:
-            offered = {name: rows[name] for name in self.store.columns}
-            self.store.insert(offered, priorities, groups=len(self._labels))
+        offered = {name: rows[name] for name in self.store.columns}
+        self.store.insert(offered, priorities, groups=len(self._labels))
 
     def _insert_into_full(self, rows: Rows, priority: Tensor) -> bool:
         """Offer rows [n] with priorities [n] on the host, where they win only in full compartments; else do nothing.
@@ -157,8 +160,8 @@ class ClassReservoirPool:
         The i-th best newcomer takes the place of the i-th worst resident, if it is better. Most win nowhere, which a
         look at the worst of each compartment says.
         """
-        keys = self.store.key.numpy().reshape(-1, self.per_class)
-        worst, values = keys.min(1).tolist(), priority.tolist()
+        priorities = self.store.priority.numpy().reshape(-1, self.per_class)
+        worst, values = priorities.min(1).tolist(), priority.tolist()
         compartments = {label: i for i, label in enumerate(self._labels) if label != FREE}
         newcomers: dict[int, list[int]] = {}
         for row, label in enumerate(rows["label"].tolist()):
@@ -170,16 +173,18 @@ class ClassReservoirPool:
         winners, slots = [], []
         for at, members in newcomers.items():
             members.sort(key=values.__getitem__, reverse=True)
-            for row, place in zip(members, keys[at].argsort().tolist(), strict=False):
-                if values[row] > keys[at, place]:
+            for row, place in zip(members, priorities[at].argsort().tolist(), strict=False):
+                if values[row] > priorities[at, place]:
                     winners.append(row)
                     slots.append(at * self.per_class + place)
-        self.store.put(Accepted(np.array(winners), np.array(slots)), rows, priority)
+        self.store.put(
+            Accepted(torch.tensor(winners, dtype=torch.int64), torch.tensor(slots, dtype=torch.int64)), rows, priority
+        )
         return True
 
     def rows(self) -> Rows:
         """Return every candidate, class by class."""
-        return self.store.read((self.store.key >= 0).nonzero().flatten())
+        return self.store.read((self.store.priority >= 0).nonzero().flatten())
 
     def forget(self, classes: Sequence[int]) -> None:
         """Free the compartments of these classes, and give them up unless their number is fixed."""
@@ -189,13 +194,13 @@ class ClassReservoirPool:
         if not self.fixed:
             self._rebuild([label for label in self._labels if label not in gone])
             return
-        self.store.key.view(-1, self.per_class).masked_fill_(is_among(self.labels, [*gone])[:, None], EMPTY)
+        self.store.priority.view(-1, self.per_class).masked_fill_(is_among(self.labels, [*gone])[:, None], EMPTY)
         self._labels = [FREE if label in gone else label for label in self._labels]
         self.labels.copy_(torch.tensor(self._labels, dtype=torch.int64))
 
     def _rebuild(self, labels: Sequence[int]) -> None:
         """Make a store with compartments of these labels only; those that are here already keep their rows."""
-        old, device = self.store, self.store.key.device
+        old, device = self.store, self.store.priority.device
         fields = [ColumnSpec(name, tuple(c.shape[1:]), c.dtype) for name, c in old.columns.items()]
         self.store = Store(self.per_class * len(labels), fields, device)
         for place, label in enumerate(labels):
@@ -204,7 +209,7 @@ class ClassReservoirPool:
             slots = torch.arange(self.per_class, device=device)
             before = slots + self._labels.index(label) * self.per_class
             self.store.write(slots + place * self.per_class, old.read(before))
-            self.store.key[slots + place * self.per_class] = old.key[before]
+            self.store.priority[slots + place * self.per_class] = old.priority[before]
         self._labels, self.labels = [*labels], torch.tensor(labels, dtype=torch.int64, device=device)
 
 

@@ -13,7 +13,7 @@ from odedm.core.rows import MemoryPart, ModelView, Rows, Task, count, distinct, 
 from odedm.core.stored_names import stored
 from odedm.core.timer import Timer
 from odedm.core.validators import LARGEST
-from odedm.memory.admission import ConsolidationOutcome, admit, amounts, classes_that_give_way
+from odedm.memory.admission import ConsolidationOutcome, admit, amounts
 from odedm.memory.buffer import Buffer
 from odedm.memory.candidate_pool import CandidatePool, is_among
 from odedm.memory.prototype_quotas import EqualShare, FixedQuota
@@ -24,12 +24,14 @@ from odedm.selection.selector import OnSelection, PrototypeSelector
 class DualBuffer:
     """ODEDM: a short-term buffer, and prototypes of finished classes that are pinned into it, its long-term part.
 
-    While the stream goes by, `buffer` keeps rows by its policy, and `pool` collects candidates. When classes are over,
-    `consolidate` lets `selector` choose prototypes among their candidates and the prototypes they have already: DAC
-    narrows them down, k-means finds centres in the network's features, and the nearest rows by `distance` stay (F_k
-    rows a class, by `quota`). They are pinned in the place of old ones, and the short-term part gives up as many rows,
-    those of the smallest priorities: it stays a uniform sample of the whole stream, so a row that became a prototype
-    may be there, too, unless prototypes are chosen `from_short_term`.
+    While the stream goes by, `buffer` keeps short-term rows by its policy, and `pool` collects candidates. When classes
+    are over, `consolidate` lets `selector` choose prototypes among their candidates and the prototypes they have
+    already: DAC narrows them down, k-means finds centres in the network's features, and the nearest rows by `distance`
+    stay (F_k rows a class, by `quota`). They are pinned, and the short-term part gives up as many rows, those of the
+    smallest priorities: it stays a uniform sample of the whole stream.
+
+    What is chosen from the short-term part itself moves, for nothing is stored twice; candidates of a task or a pool
+    are copies of rows of the stream, and pinning them leaves the short-term part as it is.
 
     `buffer` has all of λ that the pool does not reserve. Without a pool a run's prototypes are chosen among all rows of
     the finished task, and without a selector nothing is ever pinned: the short-term buffer alone, by the same code.
@@ -37,17 +39,13 @@ class DualBuffer:
     Args:
         buffer: the short-term rows by a policy, and what is pinned.
         selector: chooses k prototypes of each class; its own k does not count.
-        pool: where candidates are collected, if anywhere.
+        pool: where candidates are collected. Classes for which it has no room, or all where there is none, are chosen
+            among their short-term rows.
         quota: how many prototypes a class may have.
         rng: on the CPU, of its own: choosing prototypes must not shift what the buffer draws.
         timer: of the parts of a choice.
         columns: those that rows to choose from bring along, all that candidates have unless given; others are taken
             anew from the network.
-        all_or_nothing: pin nothing if any class is refused or missing. Else what fits is pinned, and candidates of
-            other classes give way to prototypes.
-        from_short_term: choose among the short-term rows of classes that have no candidates, and take rows that become
-            prototypes out of the short-term part, for else each would cost two rows of λ. All rows have an `index`,
-            their place in the stream, by which none is chosen twice.
         in_place: never make a new store, for a recorded step goes on with the one that is there.
     """
 
@@ -61,13 +59,10 @@ class DualBuffer:
         rng: torch.Generator,
         timer: Timer | None = None,
         columns: Sequence[str] = (),
-        all_or_nothing: bool = False,
-        from_short_term: bool = False,
         in_place: bool = False,
     ) -> None:
         self.buffer, self.selector, self.pool, self.quota = buffer, selector, pool, quota
-        self.rng, self.timer, self.columns = rng, timer or Timer(), tuple(columns)
-        self.all_or_nothing, self.from_short_term, self.in_place = all_or_nothing, from_short_term, in_place
+        self.rng, self.timer, self.columns, self.in_place = rng, timer or Timer(), tuple(columns), in_place
         self.on_selection: OnSelection | None = None
         """Shown how prototypes were chosen; set it to look on."""
 
@@ -110,6 +105,7 @@ class DualBuffer:
         *,
         candidates: Rows | None = None,
         annotate: Callable[[Rows], Rows] | None = None,
+        all_or_nothing: bool = False,
     ) -> ConsolidationOutcome:
         """Choose prototypes of classes anew and pin them; other classes lose their last ones where shares shrink.
 
@@ -120,49 +116,59 @@ class DualBuffer:
             view: asked for features, and for the method's columns of the chosen rows.
             candidates: to choose from in the place of the pool's.
             annotate: gives new values of columns of the chosen rows.
+            all_or_nothing: change nothing if any class is refused or missing. Else what fits is pinned.
         """
         if self.selector is None:
             return ConsolidationOutcome()
-        rows = self._rows_to_choose_from(classes, candidates)
+        moving = self._without_candidates(classes) if candidates is None else []
+        rows = self._rows_to_choose_from(classes, moving, candidates)
         outcome = admit(self, classes, rows)
+        if all_or_nothing and (outcome.refused or outcome.missing):
+            outcome.pinned = []
+            return outcome
         if outcome.pinned:
-            self._pin(outcome.pinned, rows, view, annotate)
-        if not self.all_or_nothing:  # candidates of the others are over, too
-            self.forget_candidates(classes)
+            self._pin(outcome, moving, rows, view, annotate)
+        self.forget_candidates(classes)
         return outcome
 
-    def _rows_to_choose_from(self, classes: Sequence[int], candidates: Rows | None) -> Rows:
-        """Return these classes' prototypes so far, then their candidates, or short-term rows where they have none."""
+    def _without_candidates(self, classes: Sequence[int]) -> list[int]:
+        """Return the classes that are chosen among their short-term rows."""
+        return self.pool.without(classes) if self.pool else list(classes)
+
+    def _rows_to_choose_from(self, classes: Sequence[int], moving: Sequence[int], candidates: Rows | None) -> Rows:
+        """Return these classes' prototypes so far, then their candidates, then short-term rows of those that move."""
         if candidates is None and self.pool:
             candidates = self.pool.rows()
-        parts = [_of_classes(self.buffer.rows(MemoryPart.LONG), classes)]
-        parts += [candidates] if candidates is not None else []
-        if self.from_short_term:
-            bounded = self.pool.classes() if self.pool else []
-            parts.append(_of_classes(self.buffer.rows(MemoryPart.SHORT), [c for c in classes if c not in bounded]))
-        names = self.columns or tuple(parts[-1])
+        parts = [_of_classes(self.rows(MemoryPart.LONG), classes)]
+        parts += [] if candidates is None else [candidates]
+        parts += [_of_classes(self.rows(MemoryPart.SHORT), moving)] if moving else []
+        names = self.columns or tuple(parts[1])
         parts = [part for part in parts if count(part)] or parts[-1:]
         rows = {name: torch.cat([part[name] for part in parts]) if parts[1:] else parts[0][name] for name in names}
-        return take(rows, distinct(rows["index"])) if self.from_short_term else rows
+        # a prototype that came from the pool may be among the short-term rows, too
+        return take(rows, distinct(rows["index"])) if moving else rows
 
     def _pin(
-        self, classes: Sequence[int], rows: Rows, view: ModelView, annotate: Callable[[Rows], Rows] | None
+        self,
+        outcome: ConsolidationOutcome,
+        moving: Sequence[int],
+        rows: Rows,
+        view: ModelView,
+        annotate: Callable[[Rows], Rows] | None,
     ) -> None:
-        """Choose prototypes of classes that fit, make room for them, and pin them."""
-        held = amounts(self.buffer.rows(MemoryPart.LONG))
-        closing = classes_that_give_way(self, classes, rows)
-        room = self.capacity - self.reserved(leaving=closing)
-        amount = len({*held, *classes})
-        quota = {label: self.quota.of(label, classes=amount, room=room) for label in {*held, *classes}}
-        chosen = []
+        """Choose prototypes of the classes that were admitted, make room for them, and pin them."""
+        classes, quota = outcome.pinned, outcome.quota
         with _unmoved(self.rng):
-            for k in sorted({quota[label] for label in classes}):
-                alike = [label for label in classes if quota[label] == k]
-                chosen.append(self._choose(k, alike, rows, view))
+            chosen = [
+                self._choose(k, [label for label in classes if quota[label] == k], rows, view)
+                for k in sorted({quota[label] for label in classes})
+            ]
             if annotate:
                 chosen = [part | annotate(part) for part in chosen]
-        self.forget_candidates(closing)
-        self._forget_prototypes(classes, quota, chosen)
+        self.forget_candidates(self.closing(outcome.rows, classes))
+        self._forget_prototypes(classes, quota)
+        if moving:
+            self._forget_moved([_of_classes(part, moving) for part in chosen])
         for part in chosen:
             if count(part):
                 self.buffer.pin(part)
@@ -173,18 +179,19 @@ class DualBuffer:
         select = replace(self.selector, k=k)
         return select(rows, classes, view, rng=self.rng, timer=self.timer, on_selection=self.on_selection)
 
-    def _forget_prototypes(self, classes: Sequence[int], quota: dict[int, int], chosen: Sequence[Rows]) -> None:
-        """Unpin what is chosen anew or beyond its quota; forget what was chosen from the short-term part."""
-        store = self.buffer.store
-        label, pinned = store.columns["label"], store.key > 1
+    def _forget_prototypes(self, classes: Sequence[int], quota: dict[int, int]) -> None:
+        """Unpin what is chosen anew or beyond its quota."""
+        label, prototype = self.buffer.store.columns["label"], self.buffer.store.columns["prototype"]
         gone = is_among(label, classes)
         for k in {*quota.values()}:
-            alike = [other for other, most in quota.items() if most == k]
-            gone |= is_among(label, alike) & (store.columns["prototype"] >= k)
-        gone &= pinned
-        if self.from_short_term:
-            index = torch.cat([part["index"] for part in chosen])
-            gone |= (store.key >= 0) & ~pinned & torch.isin(store.columns["index"], index)
+            gone |= is_among(label, [other for other, most in quota.items() if most == k]) & (prototype >= k)
+        self.buffer.unpin(gone, in_place=self.in_place)
+
+    def _forget_moved(self, chosen: Sequence[Rows]) -> None:
+        """Take chosen rows out of the short-term part."""
+        store = self.buffer.store
+        index = torch.cat([part["index"] for part in chosen])
+        gone = (store.priority >= 0) & (store.priority < 1) & torch.isin(store.columns["index"], index)
         self.buffer.forget(gone, in_place=self.in_place)
 
     def release(self, classes: Sequence[int]) -> int:
@@ -193,41 +200,53 @@ class DualBuffer:
         self.buffer.unpin(is_among(self.buffer.store.columns["label"], classes))
         return before - self.buffer.size(MemoryPart.LONG)
 
-    def join(self, classes: Sequence[int], room: int) -> list[int]:
-        """Give classes candidates of their own as far as `room` rows reach; return those that have none."""
-        if self.pool is None:
+    def join(self, classes: Sequence[int]) -> list[int]:
+        """Give new classes candidates, in up to half of the rows that are not long-term; return those without."""
+        if self.pool is None or not self.pool.without(classes):
             return []
-        left, capacity = [], self.capacity
-        for label in classes:
-            if label in self.pool.classes():
-                continue
-            if self.pool.reserved([label]) > room:
-                left.append(label)
-            else:
-                self.pool.join([label])
+        capacity = self.capacity
+        left = self.pool.join(classes, (capacity - self.size(MemoryPart.LONG)) // 2)
         self._fit(capacity)
         return left
+
+    def with_rows(self, classes: Sequence[int]) -> list[int]:
+        """Return those of these classes of which there is a row to choose from."""
+        labels = {*self.rows()["label"].tolist(), *(self.pool.classes() if self.pool else ())}
+        return [label for label in classes if label in labels]
 
     def resize(self, capacity: int, quota: FixedQuota | EqualShare) -> None:
         """Give memory and candidates another number of rows in all, and prototypes another quota, which they keep to.
 
-        What is refused changes nothing.
+        Where prototypes need their room candidates end, the oldest first. What is refused changes nothing.
         """
-        room, pinned = capacity - self.reserved(), self.buffer.rows(MemoryPart.LONG)
-        amount, most = len(amounts(pinned)), LARGEST
-        if isinstance(quota, EqualShare) and amount:
-            most = quota.of(0, classes=amount, room=room)
+        pinned, most = self.rows(MemoryPart.LONG), LARGEST
+        room, held = capacity - self.reserved(self.candidate_classes()), len(amounts(pinned))
+        if isinstance(quota, EqualShare) and held:
+            most = quota.of(0, classes=held, room=room)
             if not most:
-                raise quota.refusal(0, count(pinned), classes=amount, capacity=capacity, room=room)
+                raise quota.refusal(0, count(pinned), classes=held, capacity=capacity, room=room)
         left = int((pinned["prototype"] < most).sum())
         if left > room:
             raise UsageError(
-                f"{capacity} rows cannot hold the {left} long-term rows and what candidates take. Release "
-                "classes first, or give a larger capacity."
+                f"{capacity} rows cannot hold the {left} long-term rows. Release classes first, or give a larger "
+                "capacity."
             )
+        self.forget_candidates(self.closing(left, capacity=capacity))
         self.buffer.unpin(self.buffer.store.columns["prototype"] >= most)
         self.quota = quota
         self._fit(capacity)
+
+    def closing(self, rows: int, classes: Sequence[int] = (), *, capacity: int | None = None) -> list[int]:
+        """Return the classes whose candidates end: these, and the oldest of others until `rows` rows can be pinned."""
+        capacity, closing = self.capacity if capacity is None else capacity, list(classes)
+        others = [label for label in self.candidate_classes() if label not in closing]
+        while others and capacity - self.reserved(closing) < rows:
+            closing.append(others.pop(0))
+        return closing
+
+    def candidate_classes(self) -> list[int]:
+        """Return the classes whose candidates take rows of λ, by arrival."""
+        return self.pool.classes() if self.pool and self.reserved() else []
 
     def reserved(self, leaving: Sequence[int] = ()) -> int:
         """Return how many rows of λ candidates take, or will take when classes have left."""

@@ -64,26 +64,26 @@ class GSSBuffer(Buffer):
         fits = min(room, amount) if room > 0 else 0
         offered = {name: column[: fits or amount] for name, column in rows.items()}
         if self.size() == 0:
-            score, whole = torch.full((fits,), FIRST, device=self.store.key.device), None
+            score, whole = torch.full((fits,), FIRST, device=self.store.priority.device), None
         else:
             score, whole = similarities(offered, *self._compared(rng), probe, self.of)
-        key = torch.rand(len(score), dtype=torch.float64, generator=rng, device=self.store.key.device)
+        priority = torch.rand(len(score), dtype=torch.float64, generator=rng, device=self.store.priority.device)
         if whole is None or fits:
-            self.insert({**offered, "score": score}, key)
+            self.insert({**offered, "score": score}, priority)
             self.num_seen += amount - fits  # those for which there was no room left
         else:
-            self._compete({**offered, "score": score}, key, whole, rng)
+            self._compete({**offered, "score": score}, priority, whole, rng)
 
     def pin(self, rows: Rows) -> None:
         """Pin rows; they have no score."""
-        super().pin({**rows, "score": torch.zeros(count(rows), device=self.store.key.device)})
+        super().pin({**rows, "score": torch.zeros(count(rows), device=self.store.priority.device)})
 
     def _compared(self, rng: torch.Generator) -> tuple[Rows, int]:
         """Return stored rows for disjoint batches of equal size, one batch behind the other, and that size."""
         size = min(self.size_of_one, self.size())
         return self.sample(min(self.references, self.size() // size) * size, rng=rng), size
 
-    def _compete(self, rows: Rows, key: Tensor, whole: Tensor, rng: torch.Generator) -> None:
+    def _compete(self, rows: Rows, priority: Tensor, whole: Tensor, rng: torch.Generator) -> None:
         """Set each row against a stored one; nobody, where the batch's similarity `whole` (0-d) is not below 0.
 
         Decided without a look at a value, so that a recorded step holds every case.
@@ -93,14 +93,14 @@ class GSSBuffer(Buffer):
         stored, short = self.store.columns["score"], self._belongs(MemoryPart.SHORT)
         share = victim_shares(stored, short)
         # the largest of u^(1/w) are a draw without replacement by weights w
-        chance = torch.rand(2, self.capacity, dtype=torch.float64, generator=rng, device=key.device)
+        chance = torch.rand(2, self.capacity, dtype=torch.float64, generator=rng, device=priority.device)
         slot = (chance[0].clamp(min=1e-300).log() / share).where(short, -torch.inf).topk(meetings).indices
         high, low = stored[slot] + 1, rows["score"] + 1
         wins = (whole < 0) & (chance[1, :meetings] * (high + low) < high)
-        order = self.num_seen + torch.arange(meetings, device=key.device)
+        order = self.num_seen + torch.arange(meetings, device=priority.device)
         self.store.write(slot, {**rows, "prototype": torch.full_like(order, -1), "order": order}, wins)
-        self.store.key.index_copy_(0, slot, torch.where(wins, key[:meetings], self.store.key[slot]))
-        self.num_seen += len(key)
+        self.store.priority.index_copy_(0, slot, torch.where(wins, priority[:meetings], self.store.priority[slot]))
+        self.num_seen += len(priority)
 
 
 def victim_shares(score: Tensor, stored: Tensor) -> Tensor:

@@ -39,13 +39,13 @@ class GDumbBuffer(Buffer):
 
     def see(self, rows: Rows, *, rng: torch.Generator) -> None:
         """Offer rows; each finds the memory as the one before left it."""
-        room, device = self.short_capacity, self.store.key.device
-        key, chance = torch.rand(2, count(rows), dtype=torch.float64, generator=rng, device=device)
+        room, device = self.short_capacity, self.store.priority.device
+        priority, chance = torch.rand(2, count(rows), dtype=torch.float64, generator=rng, device=device)
         if room == 0:
             return
         label = self.store.columns["label"].tolist()
         kept = {slot: label[slot] for slot in self._belongs(MemoryPart.SHORT).nonzero().flatten().tolist()}
-        free = (self.store.key == EMPTY).nonzero().flatten().tolist()
+        free = (self.store.priority == EMPTY).nonzero().flatten().tolist()
         sizes, taken = Counter(kept.values()), dict[int, int]()
         for place, (new, luck) in enumerate(zip(rows["label"].tolist(), chance.tolist(), strict=True)):
             if new in sizes and sizes[new] >= room // len(sizes):
@@ -59,15 +59,15 @@ class GDumbBuffer(Buffer):
                 slot = free.pop()
             kept[slot], taken[slot] = new, place
             sizes[new] += 1
-        self._put(rows, taken, key)
+        self._put(rows, taken, priority)
         self._short = len(kept)
         self.num_seen += count(rows)
 
-    def _put(self, rows: Rows, taken: dict[int, int], key: torch.Tensor) -> None:
+    def _put(self, rows: Rows, taken: dict[int, int], priority: torch.Tensor) -> None:
         """Write the rows at some places of a batch into slots of their own: `taken` has places by slots."""
         if not taken:
             return
-        slot, place = (torch.tensor(numbers, device=key.device) for numbers in (list(taken), list(taken.values())))
+        slot, place = (torch.tensor(numbers, device=priority.device) for numbers in (list(taken), list(taken.values())))
         order = self.num_seen + place
         self.store.write(slot, {**take(rows, place), "prototype": torch.full_like(order, -1), "order": order})
-        self.store.key.index_copy_(0, slot, key[place])
+        self.store.priority.index_copy_(0, slot, priority[place])

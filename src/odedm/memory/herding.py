@@ -21,15 +21,15 @@ GOLDEN = (5**0.5 - 1) / 2
 log = logging.getLogger(__name__)
 
 
-def priority(label: Tensor, rank: Tensor, pinned: Tensor) -> Tensor:
-    """Return keys [n] in (0, 1/2] for exemplars of classes `label` [n] that were picked `rank`-th [n] by herding.
+def exemplar_priority(label: Tensor, rank: Tensor, pinned: Tensor) -> Tensor:
+    """Return priorities [n] in (0, 1/2] for exemplars of classes `label` [n] that were picked `rank`-th [n] by herding.
 
     Early picks are worth more than late ones, whatever their class. At the same rank a class that has no long-term
     row (`pinned`, the labels of those) comes first, and then a lot decides that is fixed for each class: multiples of
     the golden ratio, which leave classes from all over the stream where not all can stay.
 
-    >>> key = priority(torch.tensor([0, 0, 1, 1]), torch.tensor([0, 1, 0, 1]), pinned=torch.tensor([0]))
-    >>> key.argsort(descending=True).tolist()
+    >>> priority = exemplar_priority(torch.tensor([0, 0, 1, 1]), torch.tensor([0, 1, 0, 1]), pinned=torch.tensor([0]))
+    >>> priority.argsort(descending=True).tolist()
     [2, 0, 3, 1]
     """
     lot = ((label + 1).to(torch.float64) * GOLDEN).frac()
@@ -79,10 +79,10 @@ class HerdedQuota(TaskEndBuffer):
         old = take(old, (~torch.isin(old["label"], new["label"])).nonzero().flatten())
         rows = {name: torch.cat([old[name], column.to(old[name].dtype)]) for name, column in new.items()}
         rank = rank_within(rows["label"])
-        key = priority(rows["label"], rank, self.rows(MemoryPart.LONG)["label"])
+        priority = exemplar_priority(rows["label"], rank, self.rows(MemoryPart.LONG)["label"])
         room = min(int((rank < most).sum()), self.short_capacity)
-        keep = key.where(rank < most, EMPTY).topk(room).indices.sort().values
-        self.reset_short_term(take(rows, keep), key[keep])
+        keep = priority.where(rank < most, EMPTY).topk(room).indices.sort().values
+        self.reset_short_term(take(rows, keep), priority[keep])
 
     def _with_exemplars(self, task: Task) -> Rows:
         """Return the task's rows, behind the exemplars that its classes have from earlier tasks, if any."""

@@ -18,18 +18,9 @@ from odedm.core.rows import MemoryPart, Task, count
 from odedm.core.validators import Int
 from odedm.memory import live_state
 from odedm.memory.buffer import TaskEndBuffer
+from odedm.memory.callback_view import Annotate, CallbackModelView, Embed, class_list
 from odedm.memory.dual import DualBuffer
-from odedm.memory.live_buffer import live_buffer, make_room, pin_all
-from odedm.memory.live_parts import (
-    OF_METHODS,
-    Annotate,
-    CallbackModelView,
-    Embed,
-    class_list,
-    generators,
-    quota_of,
-    settle,
-)
+from odedm.memory.open_stream import INDEX, OF_METHODS, TASK, empty_dual, generators, quota_of, settle
 from odedm.memory.settings import ODEDM, MemorySettings
 from odedm.selection.flat_settings import FLAT
 
@@ -49,8 +40,9 @@ class DualMemory:
         seed: the same seed and the same calls give the same memory.
         device: where the rows are kept; draws come from there.
         settings: the others of `odedm.ODEDM`: selection, candidates, rows_per_prototype, short_policy,
-            policy_options. With candidates=N prototypes are chosen among N rows of each class that count inside λ;
-            else among all rows since the last call, a second store beyond λ until then.
+            policy_options. Prototypes are chosen among the short-term rows of their class, and move; with candidates=N
+            among N rows of each class that count inside λ, as long as half of the rows that are not long-term have room
+            for them; with candidates="task" among all rows since the last call, a second store that grows until then.
 
     >>> import numpy as np
     >>> from odedm import Prototypes
@@ -111,6 +103,7 @@ class DualMemory:
         self._rngs = generators(self.seed, self.device)
         self._schema: RowSchema | None = None
         self._dual: DualBuffer | None = None
+        self._new_classes: dict[int, None] = {}  # since the last call of end_task, by arrival
         self._worker_seed: int | None = None
 
     @property
@@ -150,13 +143,17 @@ class DualMemory:
             schema, rows = RowSchema.of_rows(images, labels, columns)
         else:
             schema, rows = self._schema, self._schema.read_rows(images, labels, columns)
-        dual = self._dual or live_buffer(self.settings, schema, self.device, self._rngs)
+        dual = self._dual or empty_dual(self.settings, schema, self.device, self._rngs)
         rows = {name: column.to(self.device) for name, column in rows.items()}
-        if isinstance(dual.buffer, TaskEndBuffer):
-            rows["task"] = torch.full_like(rows["label"], self.tasks)
-        make_room(dual, class_list(rows["label"].unique()))
-        dual.add(rows, CallbackModelView(schema, None, None), rng=self._rngs["memory"])
+        if INDEX.name in dual.columns:
+            rows[INDEX.name] = dual.buffer.num_seen + torch.arange(count(rows), device=self.device)
+        if TASK.name in dual.columns:
+            rows[TASK.name] = torch.full_like(rows["label"], self.tasks)
+        new = dict.fromkeys(rows["label"].tolist()) if dual.selector or dual.pool else {}
+        dual.join([*new])
+        dual.add(rows, CallbackModelView(schema), rng=self._rngs["memory"])
         self._schema, self._dual = schema, dual
+        self._new_classes |= new
 
     def sample(self, n: int, part: str | MemoryPart = "all") -> dict[str, Any]:
         """Draw rows uniformly at random, none of them twice.
@@ -191,20 +188,22 @@ class DualMemory:
         nothing.
 
         Args:
-            classes: the labels to consolidate; unless given, those that came since the last call.
+            classes: the labels to consolidate; unless given, those that came since the last call, as far as the memory
+                has a row of them.
             embed: from raw images, of the kind that was added, to features [n, d]; a module is put into evaluation
                 mode meanwhile. Not needed with space="pixels" and by memories that pin nothing.
             annotate: from images to a table of columns, to take the place of what prototypes had in the stream (their
                 logits by the network of now, say).
         """
         schema, dual = self._known()
-        pool, view = dual.pool, CallbackModelView(schema, embed, annotate)
-        seen, rows = (pool.classes(), pool.rows()) if pool else ([], {})
-        pin_all(dual, seen if classes is None else class_list(classes), view)
-        if isinstance(dual.buffer, TaskEndBuffer) and count(rows):
-            task = Task(self.tasks, self.tasks + 2, tuple(seen), rows)
+        view = CallbackModelView(schema, embed, annotate)
+        new, rows = list(self._new_classes), dual.pool.rows() if dual.pool else {}
+        self._pin(dual.with_rows(new) if classes is None else class_list(classes), view)
+        if isinstance(dual.buffer, TaskEndBuffer) and new:
+            task = Task(self.tasks, self.tasks + 2, tuple(new), rows)
             dual.buffer.end_task(task, view, rng=self._rngs["memory borders"])
-        dual.forget_candidates(seen)
+        dual.forget_candidates(new)
+        self._new_classes.clear()
         self.tasks += 1
 
     def consolidate(
@@ -220,7 +219,24 @@ class DualMemory:
         schema, dual = self._known()
         if isinstance(dual.buffer, TaskEndBuffer):
             raise UsageError("This memory's policy chooses rows when a task ends: call end_task instead.")
-        pin_all(dual, class_list(classes), CallbackModelView(schema, embed, annotate))
+        self._pin(class_list(classes), CallbackModelView(schema, embed, annotate))
+
+    def _pin(self, classes: list[int], view: CallbackModelView) -> None:
+        """Pin prototypes of all these classes, or of none and say why."""
+        _, dual = self._known()
+        # rows bring along what they had in the stream, in the place of which `annotate` gives new values
+        asked = replace(view, annotation=None)
+        outcome = dual.consolidate(classes, asked, annotate=view.annotate, all_or_nothing=True)
+        if outcome.missing:
+            came = f"Since the last call came: {', '.join(map(str, self._new_classes))}."
+            raise UsageError(
+                f"There are no rows of class {outcome.missing[0]} to choose from"
+                + (f". {came}" if self._new_classes else ": none came since the last call. Add some first.")
+            )
+        if outcome.error:
+            raise outcome.error
+        for label in classes:
+            self._new_classes.pop(label, None)
 
     def release(self, labels: Iterable[int] | int) -> int:
         """Forget the prototypes of some classes; their room goes back to the short-term part.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,22 +14,21 @@ from odedm.core.errors import InvalidFileError, UsageError, require
 from odedm.core.files import write_for_user
 from odedm.core.plain_data import differences
 from odedm.core.rng import derive_seed
-from odedm.core.row_schema import LABEL, OWN, TAKEN, TYPES, RowSchema, public
+from odedm.core.row_schema import LABEL, RESERVED_COLUMNS, TYPES, USER_PREFIX, RowSchema, public
 from odedm.core.rows import ColumnSpec
 from odedm.core.store import Store
 from odedm.core.tensor_archive import read_archive, write_archive
 from odedm.core.validators import LARGEST
 from odedm.memory.buffer import Buffer
 from odedm.memory.candidate_pool import CandidatePool, ClassReservoirPool, TaskPool
-from odedm.memory.live_buffer import live_buffer
-from odedm.memory.live_parts import OF_METHODS, PURPOSES, Generators, generators
+from odedm.memory.open_stream import OF_METHODS, PURPOSES, Generators, empty_dual, generators
 from odedm.memory.settings import MemorySettings, NoMemory, memory_from_dict, memory_to_dict
 
 if TYPE_CHECKING:
     from odedm.memory.live import DualMemory
 
-SCHEMA = "odedm.memory/3"
-PLAIN = ("schema", "memory", "seed", "device", "tasks", "format", "seen", "candidates")
+SCHEMA = "odedm.memory/4"
+PLAIN = ("schema", "memory", "seed", "device", "tasks", "format", "seen", "new_classes", "candidates")
 
 
 def capture(memory: DualMemory) -> dict[str, Any]:
@@ -44,6 +42,7 @@ def capture(memory: DualMemory) -> dict[str, Any]:
         "tasks": memory.tasks,
         "format": None,
         "seen": 0,
+        "new_classes": [*memory._new_classes],
         "candidates": None,
     }
     if memory._schema and memory._dual:
@@ -61,7 +60,7 @@ def capture(memory: DualMemory) -> dict[str, Any]:
 
 def stored(name: str, store: Store) -> dict[str, Tensor]:
     """Return the tensors of a store by name."""
-    return {f"{name}.{title}": column for title, column in {**store.columns, "key": store.key}.items()}
+    return {f"{name}.{title}": column for title, column in {**store.columns, "priority": store.priority}.items()}
 
 
 def settings_in(state: Mapping[str, Any]) -> MemorySettings:
@@ -79,8 +78,8 @@ def restore(memory: DualMemory, state: Mapping[str, Any]) -> None:
     """Put a state into a memory of the same settings; one that does not fit is refused and changes nothing."""
     settings = settings_in(state)
     mine, theirs = (
-        {name: value for name, value in memory_to_dict(config).items() if name not in OF_METHODS}
-        for config in (replace(memory.settings, capacity=settings.capacity), settings)
+        {name: value for name, value in memory_to_dict(config).items() if name not in {"capacity", *OF_METHODS}}
+        for config in (memory.settings, settings)
     )
     other = differences(mine, theirs)
     if other:
@@ -93,15 +92,23 @@ def restore(memory: DualMemory, state: Mapping[str, Any]) -> None:
         require(all(name in state for name in PLAIN), f"it lacks one of {', '.join(PLAIN)}")
         seed, tasks = _number(state["seed"], "seed"), _number(state["tasks"], "number of tasks")
         rngs = _generators(seed, _number(state["seen"], "number of rows seen"), memory.device, state)
+        new_classes = dict.fromkeys(_labels(state["new_classes"], "its new classes"))
         schema, dual = None, None
         if state["format"] is not None:
             schema = _schema(state["format"])
-            dual = live_buffer(settings, schema, memory.device, rngs, capacity=0)
+            dual = empty_dual(settings, schema, memory.device, rngs, capacity=0)
             restore_parts(dual.buffer, dual.pool, settings.capacity, state)
     except InvalidFileError as error:
         raise UsageError(f"The state of a memory cannot be used: {error}.") from error
     memory.settings, memory.seed, memory.tasks = settings, seed, tasks
-    memory._rngs, memory._schema, memory._dual = rngs, schema, dual
+    memory._rngs, memory._schema, memory._dual, memory._new_classes = rngs, schema, dual, new_classes
+
+
+def _labels(value: Any, name: str) -> list[int]:
+    sound = isinstance(value, list) and all(type(label) is int and abs(label) <= LARGEST for label in value)
+    require(sound, f"{name} are not a list of labels")
+    require(len({*value}) == len(value), f"a class of {name} is there twice")
+    return list(value)
 
 
 def _number(value: Any, name: str) -> int:
@@ -143,7 +150,7 @@ def _schema(plain: Any) -> RowSchema:
     require(
         names[0] == "image" and fields[1] == LABEL and fields[0].shape, "images and labels are not its first columns"
     )
-    users = [name for name in names[2:] if name.startswith(OWN) and public(name) not in TAKEN]
+    users = [name for name in names[2:] if name.startswith(USER_PREFIX) and public(name) not in RESERVED_COLUMNS]
     require(users == names[2:] and len(set(users)) == len(users), "its columns have names that they cannot have")
     return RowSchema(tuple(fields), None, plain["numpy"])
 
@@ -168,50 +175,52 @@ def restore_parts(host: Buffer, pool: CandidatePool | None, capacity: int, state
         pool.insert({name: tensors[f"collected.{name}"].to(column.device) for name, column in columns.items()})
 
 
-def _restore_reservoirs(pool: ClassReservoirPool, capacity: int, labels: Any, tensors: Mapping[str, Any]) -> None:
-    sound = isinstance(labels, list) and all(type(label) is int and abs(label) <= LARGEST for label in labels)
-    require(sound, "its candidates are not listed by class")
-    require(len({*labels}) == len(labels), "a class of its candidates is there twice")
-    amount = pool.per_class * len(labels)
-    require(amount <= capacity, "its candidates do not fit into the capacity")
-    for name, column in {**pool.store.columns, "key": pool.store.key}.items():
-        _check(tensors.get(f"candidates.{name}"), (amount, *column.shape[1:]), column.dtype, f"candidates.{name}")
-    key, label = tensors["candidates.key"], tensors["candidates.label"]
-    held = (key >= 0) & (key < 1)
-    require(bool((held | (key == -math.inf)).all()), "candidates have keys that are none")
+def _restore_reservoirs(pool: ClassReservoirPool, capacity: int, listed: Any, tensors: Mapping[str, Any]) -> None:
+    labels = _labels(listed, "its candidates")
+    rows = pool.per_class * len(labels)
+    require(rows <= capacity, "its candidates do not fit into the capacity")
+    _check_columns(pool.store, rows, tensors, "candidates")
+    priority, label = tensors["candidates.priority"], tensors["candidates.label"]
+    held = (priority >= 0) & (priority < 1)
+    require(bool((held | (priority == -math.inf)).all()), "candidates have priorities that are none")
     of_compartment = torch.tensor(labels, dtype=torch.int64).repeat_interleave(pool.per_class)
     require(label[held].equal(of_compartment[held]), "candidates are of another class than they should be")
     pool.join(labels)
-    for name, column in pool.store.columns.items():
-        column.copy_(tensors[f"candidates.{name}"])
-    pool.store.key.copy_(key)
+    _fill(pool.store, tensors, "candidates")
 
 
 def restore_store(memory: Buffer, capacity: int, tensors: Mapping[str, Any], name: str, seen: int) -> None:
     """Put the rows of one store; their shapes are checked before as much memory is taken."""
-    for title, column in {**memory.store.columns, "key": memory.store.key}.items():
-        _check(tensors.get(f"{name}.{title}"), (capacity, *column.shape[1:]), column.dtype, f"{name}.{title}")
-    key = tensors[f"{name}.key"]
-    short, long = (key >= 0) & (key < 1), key == math.inf
-    require(bool((short | long | (key == -math.inf)).all()), f"{name} has keys that are none")
+    _check_columns(memory.store, capacity, tensors, name)
+    priority = tensors[f"{name}.priority"]
+    short, long = (priority >= 0) & (priority < 1), priority == math.inf
+    require(bool((short | long | (priority == -math.inf)).all()), f"{name} has priorities that are none")
     rank, order = tensors[f"{name}.prototype"], tensors[f"{name}.order"]
     require(bool((rank[long] >= 0).all() and (rank[short] == -1).all()), f"{name} has prototypes that are none")
     amount = int(long.sum())
     require(order[long].sort().values.equal(torch.arange(amount)), f"the prototypes of {name} are in no order")
     require(bool(((order[short] >= 0) & (order[short] < max(seen, 1))).all()), f"{name} has rows of no time")
     memory.resize(capacity)
-    for title, column in memory.store.columns.items():
-        column.copy_(tensors[f"{name}.{title}"])
-    memory.store.key.copy_(key)
+    _fill(memory.store, tensors, name)
     memory.num_seen.fill_(seen)
     memory._short, memory._long = int(short.sum()), amount
+
+
+def _check_columns(store: Store, rows: int, tensors: Mapping[str, Any], name: str) -> None:
+    for title, column in {**store.columns, "priority": store.priority}.items():
+        _check(tensors.get(f"{name}.{title}"), (rows, *column.shape[1:]), column.dtype, f"{name}.{title}")
+
+
+def _fill(store: Store, tensors: Mapping[str, Any], name: str) -> None:
+    for title, column in {**store.columns, "priority": store.priority}.items():
+        column.copy_(tensors[f"{name}.{title}"])
 
 
 def _check(tensor: Any, shape: tuple[int, ...], dtype: torch.dtype, name: str) -> None:
     require(isinstance(tensor, Tensor) and tensor.is_cpu, f"'{name}' is missing")
     same = tuple(tensor.shape) == shape and tensor.dtype == dtype and tensor.layout == torch.strided
     require(same, f"'{name}' is {tensor.dtype} {list(tensor.shape)} where {dtype} {list(shape)} is needed")
-    if tensor.is_floating_point() and not name.endswith(".key"):
+    if tensor.is_floating_point() and not name.endswith(".priority"):
         require(bool(tensor.isfinite().all()), f"'{name}' holds a NaN or an infinity")
 
 

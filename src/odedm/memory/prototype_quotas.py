@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from odedm.core.errors import UsageError
 from odedm.core.stored_names import stored
 from odedm.core.text import counted
-from odedm.selection.budget import check_budget, prototypes_per_class, remedy
+from odedm.selection.budget import prototypes_per_class
 
 if TYPE_CHECKING:
     from odedm.memory.build_context import StreamShape
@@ -77,15 +78,13 @@ def prototypes(memory: ODEDM, shape: StreamShape) -> int | None:
         known = {k for k in class_quotas(memory, shape) if k}
         return None if len(known) > 1 else max(known, default=memory.k or 0)
     tasks, classes, per = shape.tasks, shape.classes_per_task, memory.rows_per_prototype
-    reserved, k = _reserved(memory, shape), memory.k or 0
+    k, room, consolidated = memory.k or 0, memory.capacity - _reserved(memory, shape), (tasks - 1) * classes
     if memory.k is None and memory.rho and tasks > 1 and memory.capacity:
         k = prototypes_per_class(memory.rho, memory.capacity, tasks=tasks, classes=classes, rows_per_prototype=per)
         # rounding up must not turn a legal share, rho=1 above all, into one that does not fit
-        k = min(k, (memory.capacity - reserved) // ((tasks - 1) * classes * per)) or k
+        k = min(k, room // (consolidated * per)) or k
     _check_candidates(memory, shape, k)
-    if k and tasks > 1:
-        stream = {"tasks": tasks, "classes": classes, "rows_per_prototype": per, "reserved": reserved}
-        check_budget(k, memory.capacity, **stream, by_rho=memory.k is None)
+    _check_room(memory, [k] * consolidated, room)
     return k
 
 
@@ -108,25 +107,35 @@ def class_quotas(memory: ODEDM, shape: StreamShape) -> tuple[int, ...]:
     for task in consolidated:
         for label in task:
             share[label] += (memory.rho or 0.0) * memory.capacity / len(consolidated) / len(task) / per
-    wanted = {label for task in consolidated for label in task}
+    pinned = {label for task in consolidated for label in task}
     if memory.k is not None:
-        quota = [memory.k if label in wanted else 0 for label in range(len(share))]
+        quota = [memory.k if label in pinned else 0 for label in range(len(share))]
     else:
         quota = [math.floor(rows + 0.5 + 1e-9) for rows in share]  # halves go up, as in F_k
-        if any(share) and not all(quota[label] for label in wanted):
-            _refuse_none(memory, min(share[label] for label in wanted))
+        if any(share) and not all(quota[label] for label in pinned):
+            _refuse_none(memory, min(share[label] for label in pinned))
     _check_candidates(memory, shape, max(quota))
     room = memory.capacity - _reserved(memory, shape)
     while memory.k is None and sum(quota) * per > room and max(quota) > 1:
         quota[len(quota) - 1 - quota[::-1].index(max(quota))] -= 1  # rounding up must not make a legal share too large
-    if sum(quota) * per > room:
-        k, rows = max(quota), sum(quota) * per
-        largest = None if memory.k is None else max(0, room) // (len(wanted) * per)
-        raise UsageError(
-            f"{counted(k, 'prototype')} of each of {counted(len(wanted), 'class')} {'needs' if k == 1 else 'need'} "
-            f"{rows} pinned rows, but the memory has {room} for them. {remedy(memory.capacity - room + rows, largest)}"
-        )
+    _check_room(memory, [quota[label] for label in pinned], room)
     return tuple(quota)
+
+
+def _check_room(memory: ODEDM, quota: Sequence[int], room: int) -> None:
+    """Refuse prototypes of classes that do not fit into the rows that candidates leave."""
+    per = memory.rows_per_prototype
+    rows = sum(quota) * per
+    if rows <= room:
+        return
+    k, enough = max(quota), memory.capacity - room + rows
+    remedy = f"The largest k that fits is {max(0, room) // (len(quota) * per)}; or raise the capacity to {enough}."
+    if memory.k is None:  # a share is as small as it can be: a smaller k is no remedy
+        remedy = f"Raise the capacity to {enough}, or give rho=0, which pins none."
+    raise UsageError(
+        f"{counted(k, 'prototype')} of each of {counted(len(quota), 'class')} {'needs' if k == 1 else 'need'} "
+        f"{rows} pinned rows, but the memory has {room} for them. {remedy}"
+    )
 
 
 def _reserved(memory: ODEDM, shape: StreamShape) -> int:

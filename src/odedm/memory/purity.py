@@ -53,19 +53,19 @@ class PuriDivERBuffer(Buffer):
 
     def add(self, rows: Rows, probe: ModelView, *, rng: torch.Generator) -> None:
         """Take a stream batch in, and let as many rows go as there is no room for."""
-        amount, device = count(rows), self.store.key.device
+        amount, device = count(rows), self.store.priority.device
         short, room = self._short, self.short_capacity
         if room == 0:
             return
-        key = torch.rand(short + amount, dtype=torch.float64, generator=rng, device=device)
+        priority = torch.rand(short + amount, dtype=torch.float64, generator=rng, device=device)
         if short + amount > room:
-            key = self._choose(rows, key, short + amount - room, probe, rng)
-        # fresh keys for residents too: which rows a later pin displaces must not depend on how long they are here
-        self.store.key[self._slots()] = key[:short]
-        self.insert(rows, key[short:])
+            priority = self._choose(rows, priority, short + amount - room, probe, rng)
+        # fresh priorities for residents too: which rows a later pin displaces must not depend on how long they are here
+        self.store.priority[self._slots()] = priority[:short]
+        self.insert(rows, priority[short:])
 
-    def _choose(self, rows: Rows, key: Tensor, excess: int, probe: ModelView, rng: torch.Generator) -> Tensor:
-        """Return the keys of stored and new rows, EMPTY for the `excess` ones that go."""
+    def _choose(self, rows: Rows, priority: Tensor, excess: int, probe: ModelView, rng: torch.Generator) -> Tensor:
+        """Return the priorities of stored and new rows, EMPTY for the `excess` ones that go."""
         stored = self.store.read(self._slots())
         every = {name: torch.cat([stored[name], rows[name]]) for name in ("image", "label")}
         weight, (features, losses) = probe.class_weights(), probe.features_and_losses(every)
@@ -73,17 +73,17 @@ class PuriDivERBuffer(Buffer):
             every["label"],
             losses,
             relevant_directions(features, every["label"], weight),
-            alpha=trade_off(self.alpha, probe.training_loss().to(key.device)),
+            alpha=trade_off(self.alpha, probe.training_loss().to(priority.device)),
             classes=len(weight),
             excess=excess,
             rng=rng,
         )
-        return key.where(keep, EMPTY)
+        return priority.where(keep, EMPTY)
 
     def _slots(self) -> Tensor:
         """Return the slots of all short-term rows, by arrival."""
-        key, order = self.store.key, self.store.columns["order"]
-        return order.where((key >= 0) & (key < 1), LATER).argsort()[: self._short]
+        priority, order = self.store.priority, self.store.columns["order"]
+        return order.where((priority >= 0) & (priority < 1), LATER).argsort()[: self._short]
 
 
 def trade_off(alpha: float, loss: Tensor) -> Tensor:

@@ -36,7 +36,7 @@ class TaskQuota(TaskEndBuffer):
 
     def end_task(self, task: Task, probe: ModelView, *, rng: torch.Generator) -> None:
         """Cut the rows of old tasks down to the new quota and fill up with rows of the finished one."""
-        device, quota = self.store.key.device, quotas(self.short_capacity, task.index + 1)
+        device, quota = self.store.priority.device, quotas(self.short_capacity, task.index + 1)
         old = self.rows(MemoryPart.SHORT)
         within = rank_within(old["task"]) < torch.tensor(quota, device=device)[old["task"]]
         old = take(old, within.nonzero().flatten())
@@ -44,7 +44,7 @@ class TaskQuota(TaskEndBuffer):
         new = take(task.rows, order.to(device))
         new |= probe.annotate(new)
         rows = {name: torch.cat([old[name], column]) for name, column in new.items()}
-        self.reset_short_term(rows, priorities(rank_within(rows["task"])))
+        self.reset_short_term(rows, rank_priorities(rank_within(rows["task"])))
 
 
 @stored("memory/class-quota")
@@ -69,7 +69,7 @@ class ClassQuota(TaskEndBuffer):
 
     def end_task(self, task: Task, probe: ModelView, *, rng: torch.Generator) -> None:
         """Cut old classes down to the new quota and fill up with rows of the finished task's."""
-        device, old = self.store.key.device, self.rows(MemoryPart.SHORT)
+        device, old = self.store.priority.device, self.rows(MemoryPart.SHORT)
         seen = torch.cat([old["label"], task.rows["label"]]).unique()  # a blurry task has rows of any class
         quota = torch.zeros(int(seen.max()) + 1, dtype=torch.int64, device=device)
         quota[seen] = torch.tensor(quotas(self.short_capacity, len(seen)), device=device)
@@ -79,7 +79,7 @@ class ClassQuota(TaskEndBuffer):
         new |= probe.annotate(new)
         rows = {name: torch.cat([old[name], column]) for name, column in new.items()}
         rows = take(rows, (rank_within(rows["label"]) < quota[rows["label"]]).nonzero().flatten())
-        self.reset_short_term(rows, priorities(rank_within(rows["label"])))
+        self.reset_short_term(rows, rank_priorities(rank_within(rows["label"])))
 
 
 def quotas(capacity: int, tasks: int) -> list[int]:
@@ -95,10 +95,10 @@ def quotas(capacity: int, tasks: int) -> list[int]:
     return [capacity // tasks] * tasks
 
 
-def priorities(rank: Tensor) -> Tensor:
-    """Return keys [n] in (0, 1), all different: low ranks have the largest, and of equal ranks the newer task's.
+def rank_priorities(rank: Tensor) -> Tensor:
+    """Return priorities [n] in (0, 1), all different: low ranks have the largest, and of equal ranks the newer task's.
 
-    >>> priorities(torch.tensor([0, 1, 0])).argsort(descending=True).tolist()
+    >>> rank_priorities(torch.tensor([0, 1, 0])).argsort(descending=True).tolist()
     [2, 0, 1]
     """
     place = rank.flip(0).argsort(stable=True).argsort().flip(0)

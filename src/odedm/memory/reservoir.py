@@ -28,5 +28,7 @@ class ReservoirMemory(Buffer):
         self.see(rows, rng=rng)
 
     def see(self, rows: Rows, *, rng: torch.Generator) -> None:
-        """Offer rows with fresh uniform keys; the largest keys of the whole stream stay."""
-        self.insert(rows, torch.rand(count(rows), dtype=torch.float64, generator=rng, device=self.store.key.device))
+        """Offer rows with fresh uniform priorities; the largest priorities of the whole stream stay."""
+        self.insert(
+            rows, torch.rand(count(rows), dtype=torch.float64, generator=rng, device=self.store.priority.device)
+        )

@@ -10,11 +10,12 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from odedm.core.choices import ANNOTATIONS, GAMMA_RULES, REPLAYS
 from odedm.core.configuration import (
     Setting,
     check_settings,
+    field_settings,
     from_dict,
-    own_settings,
     repr_without_defaults,
     setting_field,
     settings_of,
@@ -22,7 +23,7 @@ from odedm.core.configuration import (
 )
 from odedm.core.errors import UsageError, short_repr
 from odedm.core.plugins import check_name
-from odedm.core.registry import ANNOTATIONS, GAMMA_RULES, POLICIES, REPLAYS
+from odedm.core.registry import POLICIES
 from odedm.core.validators import Choice, Float, Int, WordOr
 from odedm.memory.build_context import BuildContext, StreamShape, check_policy_options, read_policy_options
 from odedm.memory.paper_preset import AUXILIARY, REST, paper_selection
@@ -69,7 +70,8 @@ class ODEDM:
             (docs/consolidation.md), and the auxiliary term where gamma or gamma_rule is given.
         gamma: weight of the auxiliary cross-entropy term, 1 unless given; "union" has no such term.
         gamma_rule: "fixed", unless given, or "share": gamma times the long-term share of the rows stored now.
-        candidates: "task", all rows of the finished task as in the paper, or a number per class that counts inside λ.
+        candidates: among which rows prototypes are chosen: "task", all rows of the finished task as in the paper, or a
+            number per class that counts inside λ. "task" in runs unless given; else see `DualMemory`.
         rows_per_prototype: rows that each prototype keeps.
         short_policy: how short-term rows are chosen, the method's own ("native") or a name in `odedm list policies`.
         annotate: when logits of long-term rows are taken, at the task's "end" or as they arrived in the "stream".
@@ -97,8 +99,12 @@ class ODEDM:
         "What that weight goes by.",
         default_words="fixed",
     )
-    candidates: str | int = setting_field(
-        WordOr("task", Int(1)), "task", "All rows of the task, or N per class inside λ.", metavar="task|N"
+    candidates: str | int | None = setting_field(
+        WordOr("task", Int(1)),
+        None,
+        "All rows of the task, or N per class inside λ.",
+        default_words="task",
+        metavar="task|N",
     )
     rows_per_prototype: int = setting_field(Int(1), 1, "Rows kept per prototype.")
     short_policy: str = setting_field(
@@ -129,6 +135,7 @@ class ODEDM:
         >>> ODEDM.paper(200, rho=0.5, k=13).selection.dac, ODEDM.paper(200, gamma=0.5).gamma
         (DAC(clusters=3, depth=2, distance=Sinkhorn(epsilon=0.05), sample=None), 0.5)
         """
+        capacity = Int().validate("capacity", capacity)
         preset = {"selection": paper_selection(capacity, rho, distance), **AUXILIARY, **REST, "policy_options": {}}
         if changes.get("replay") == "union":
             preset |= dict.fromkeys(OF_TERM)
@@ -137,12 +144,12 @@ class ODEDM:
     @classmethod
     def flat_settings(cls) -> dict[str, Setting]:
         """Return every setting by name, those of the selection among them."""
-        settings = own_settings(cls)
+        settings = field_settings(cls)
         return {name: settings[name] for name in ("capacity", "rho", "k")} | FLAT | settings
 
     def flat(self) -> dict[str, Any]:
         """Return the values of `flat_settings`."""
-        values = {name: getattr(self, name) for name in own_settings(ODEDM)} | flattened(self.selection)
+        values = {name: getattr(self, name) for name in field_settings(ODEDM)} | flattened(self.selection)
         return {name: values[name] for name in settings_of(ODEDM)}
 
     @classmethod
@@ -169,7 +176,8 @@ class ODEDM:
 
         rho = DEFAULT_RHO if self.rho is None and self.k is None else self.rho
         policy = native if self.short_policy == "native" else self.short_policy
-        known = replace(self, rho=rho, short_policy=policy, selection=filled_in(self.selection))
+        candidates = self.candidates or "task"
+        known = replace(self, rho=rho, candidates=candidates, short_policy=policy, selection=filled_in(self.selection))
         resolved = replace(known, k=prototypes(known, shape))
         check_policy_options(policy, self.policy_options)
         resolved = replace(resolved, policy_options=read_policy_options(policy, self.policy_options))

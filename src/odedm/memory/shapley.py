@@ -104,21 +104,21 @@ class ASERBuffer(Buffer):
         amount, room = count(rows), max(0, self.short_capacity - self._short)
         if self.short_capacity == 0:
             return
-        key = torch.rand(amount, dtype=torch.float64, generator=rng, device=self.store.key.device)
+        priority = torch.rand(amount, dtype=torch.float64, generator=rng, device=self.store.priority.device)
         fits = min(amount, room)
         if fits:
-            self.insert({name: column[:fits] for name, column in rows.items()}, key[:fits])
+            self.insert({name: column[:fits] for name, column in rows.items()}, priority[:fits])
         if fits < amount:
-            self._compete({name: column[fits:] for name, column in rows.items()}, key[fits:], probe, rng)
+            self._compete({name: column[fits:] for name, column in rows.items()}, priority[fits:], probe, rng)
 
-    def _compete(self, rows: Rows, key: Tensor, probe: ModelView, rng: torch.Generator) -> None:
-        """Let rows [m] with keys [m] take the places of stored ones; without a look at a value."""
+    def _compete(self, rows: Rows, priority: Tensor, probe: ModelView, rng: torch.Generator) -> None:
+        """Let rows [m] with priorities [m] take the places of stored ones; without a look at a value."""
         amount, every = count(rows), self.ordered_slots()
         stored = self.store.columns["label"]
         classes = self.classes or 1 + int(torch.cat([stored[every], rows["label"]]).max())
         most = looked_at(self.per_class, classes)
         judge = every[class_balanced(stored[every], min(most, len(every) // 2), rng)]
-        noise = torch.rand(self.capacity + 1, dtype=torch.float64, generator=rng, device=key.device)
+        noise = torch.rand(self.capacity + 1, dtype=torch.float64, generator=rng, device=priority.device)
         share = (stored[every][:, None] == rows["label"]).sum(0) / len(every)
         rare = share < noise[-1] / classes
         free = self._belongs(MemoryPart.SHORT).index_fill(0, judge, False)
@@ -130,9 +130,9 @@ class ASERBuffer(Buffer):
         known = torch.cat([stored[slot], rows["label"]])
         value = knn_shapley(torch.cat([judges, new]), label, torch.cat([judged, new]), known, self.k, counts)
         speaks = torch.cat([torch.ones_like(judge, dtype=torch.bool), rare])
-        self._swap(rows, key, slot, value.where(speaks[:, None], 0.0).sum(0).where(counts, torch.inf))
+        self._swap(rows, priority, slot, value.where(speaks[:, None], 0.0).sum(0).where(counts, torch.inf))
 
-    def _swap(self, rows: Rows, key: Tensor, slot: Tensor, worth: Tensor) -> None:
+    def _swap(self, rows: Rows, priority: Tensor, slot: Tensor, worth: Tensor) -> None:
         """Let the m of least worth [n + m] go of stored rows at `slot` [n] and new ones [m]: some change places."""
         amount = count(rows)
         goes = torch.zeros_like(worth, dtype=torch.bool)
@@ -141,9 +141,9 @@ class ASERBuffer(Buffer):
         pairs = min(amount, len(slot))
         leaving = slot[out.int().argsort(descending=True, stable=True)[:pairs]]
         entering = stay.int().argsort(descending=True, stable=True)[:pairs]
-        wins = torch.arange(pairs, device=key.device) < out.sum()
+        wins = torch.arange(pairs, device=priority.device) < out.sum()
         order = self.num_seen + entering
         chosen = {name: column[entering] for name, column in rows.items()}
         self.store.write(leaving, {**chosen, "prototype": torch.full_like(order, -1), "order": order}, wins)
-        self.store.key.index_copy_(0, leaving, torch.where(wins, key[entering], self.store.key[leaving]))
+        self.store.priority.index_copy_(0, leaving, torch.where(wins, priority[entering], self.store.priority[leaving]))
         self.num_seen += amount

@@ -8,13 +8,19 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from odedm.core.configuration import check_settings, repr_without_defaults, setting_field
 from odedm.core.registry import POLICIES
-from odedm.core.validators import Choice, Int, NamedValues
+from odedm.core.validators import Choice, NamedValues, RowsOrBytes
 from odedm.memory.build_context import BuildContext, StreamShape, check_policy_options, read_policy_options
 
 if TYPE_CHECKING:
     from odedm.memory.dual import AnyBuffer
 
-ROWS: Any = {"validator": Int(0), "default": 100, "help": "Rows in all, λ.", "panel": "Memory"}
+ROWS: Any = {
+    "validator": RowsOrBytes(),
+    "default": 100,
+    "help": "Rows in all, λ, or bytes such as 500kB, in which as many rows are kept as fit.",
+    "panel": "Memory",
+    "metavar": "N|BYTES",
+}
 """The setting that all memories share."""
 POLICY_OPTIONS: Any = {
     "validator": NamedValues(),

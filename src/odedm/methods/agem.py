@@ -28,13 +28,12 @@ class AGEM(Method):
 
     lr: float = 0.03
 
-    def loss(self, batch: Rows, replay: Replay) -> tuple[Tensor, Rows]:  # noqa: ARG002
+    def loss(self, batch: Rows, replay: Replay) -> tuple[Tensor, Rows]:
         """CE(h(x), y)."""
         (logits,) = self.logits(batch)
         return self.stream_loss(logits, batch["label"]), {}
 
     def on_after_backward(self, replay: Replay | None) -> None:
-        """Take from the gradient what points against that of a replay draw."""
         if not replay:
             return
         past = replay()

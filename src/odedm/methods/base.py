@@ -18,6 +18,7 @@ from odedm.core.accel.host_state import host_state
 from odedm.core.errors import UsageError, short_repr
 from odedm.core.rng import generator
 from odedm.core.rows import ColumnSpec, Rows, Task
+from odedm.core.stored_names import stored_name
 from odedm.methods.ema import EMA
 from odedm.methods.logit_adjustment import LogitAdjustment
 from odedm.methods.plain_sgd import PlainSGD
@@ -102,6 +103,11 @@ class Method:
     """Whether a step can be recorded once and replayed by the device: its shapes depend on sizes alone, it reads no
     value back, and what it keeps changes in place. Host values may change at a task's borders, not in between."""
 
+    default_net: ClassVar[str] = "auto"
+    """The net that "auto" stands for."""
+    scales_rows: ClassVar[bool] = True
+    """Whether a learner's rows are scaled by what came so far; else they are taken as they are."""
+
     TRANSIENT: ClassVar[frozenset[str]] = frozenset({"captures", "_ahead", "_ahead_logits"})
 
     net: Net
@@ -139,16 +145,11 @@ class Method:
         self.last_loss = torch.zeros((), dtype=weight.dtype, device=weight.device)
 
     @classmethod
-    def unsupported_with(cls, options: Mapping[str, Any]) -> Mapping[str, str]:  # noqa: ARG003 - of most by any options
-        """Return `unsupported` where the method has these hyper-parameters."""
-        return cls.unsupported
-
-    @classmethod
     def defaults_for(cls, classes: int) -> Mapping[str, Any]:  # noqa: ARG003 - of most for any stream
         """Return the hyper-parameters that have another default on a stream of so many classes."""
         return {}
 
-    def loss(self, batch: Rows, replay: Replay) -> tuple[Tensor, Rows]:  # noqa: ARG002
+    def loss(self, batch: Rows, replay: Replay) -> tuple[Tensor, Rows]:
         """Return the loss (0-d) of a stream batch and what is replayed, and the declared columns of the batch's rows.
 
         The columns are stored beside the raw rows.
@@ -159,11 +160,11 @@ class Method:
         """Declare the columns that `loss` and `annotate` return."""
         return ()
 
-    def annotate(self, rows: Rows) -> Rows:  # noqa: ARG002
+    def annotate(self, rows: Rows) -> Rows:
         """Return the declared columns of rows that did not come by a batch, from `input` in evaluation mode."""
         return {}
 
-    def begin_task(self, task: Task) -> None:  # noqa: ARG002
+    def begin_task(self, task: Task) -> None:
         """A task starts: training mode. The optimizer goes on; call `renew_optimizer` where a method is defined so."""
         self.net.train()
 
@@ -203,7 +204,7 @@ class Method:
             logits = torch.cat([self.logit_adjustment(logits[:new]), logits[new:]])
         return F.cross_entropy(logits, label)
 
-    def long_term_loss(self, rows: Rows, replay: Replay) -> Tensor:  # noqa: ARG002
+    def long_term_loss(self, rows: Rows, replay: Replay) -> Tensor:
         """Return the loss (0-d) on a long-term draw, before its weight gamma; override it for another one."""
         (logits,) = self.logits(rows)
         return F.cross_entropy(logits, rows["label"])
@@ -255,6 +256,13 @@ class Method:
                 if momentum is not None and launch_bound(weight.device):
                     self.optimizer.state[weight]["momentum_buffer"] = momentum.zero_()
 
+    def check_least(self, least: float, *names: str) -> None:
+        """Refuse hyper-parameters, by their names, that are smaller than is legal."""
+        for name in names:
+            if (value := getattr(self, name)) < least:
+                title = stored_name(type(self)).removeprefix("method/")
+                raise UsageError(f"{title}'s {name} must be {least} or more; {value} was given.")
+
     def trained(self) -> list[nn.Parameter]:
         """Return what the optimizer updates: the network, and heads that only training needs."""
         return [*self.net.parameters(), *(self.rotation_task.parameters() if self.rotation_task else ())]
@@ -274,10 +282,6 @@ class Method:
     def class_mean_options(self) -> Mapping[str, bool]:
         """Return keywords of `means_of_rows`: how class means are taken where the nearest of them predicts."""
         return {}
-
-    def class_weights(self) -> Tensor:
-        """Return the head's weights [C, d]."""
-        return self.net.head_weight()
 
     def on_classes_added(self, classes: int) -> None:
         """The network has outputs for so many classes from now on: what else has a size by class must grow as well."""

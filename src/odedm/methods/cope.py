@@ -82,10 +82,6 @@ class CoPE(Method):
             repellor_gradient=self.repellor_gradient,
         )
 
-    def class_weights(self) -> Tensor:
-        """Return what each class looks for in the features [C, d]: the direction of its prototype."""
-        return self.head.prototypes @ self.head.layer.weight
-
 
 @stored("net/prototype-head")
 class PrototypeHead(nn.Module):
@@ -111,6 +107,11 @@ class PrototypeHead(nn.Module):
                 weight.copy_(torch.empty(weight.shape, dtype=weight.dtype).uniform_(-bound, bound, generator=host))
         net.head = cls(layer, net.classes, temperature)
         return net.head
+
+    @property
+    def weight(self) -> Tensor:
+        """Return what each class looks for in the features [C, f]: the direction of its prototype."""
+        return self.prototypes @ self.layer.weight
 
     def grow(self, classes: int) -> None:
         """Room for the prototypes of so many classes; the new ones were not seen yet."""

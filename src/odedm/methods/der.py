@@ -7,10 +7,20 @@ from typing import ClassVar
 from torch import Tensor
 from torch.nn import functional as F
 
-from odedm.core.rows import Rows
+from odedm.core.rows import ColumnSpec, Rows
 from odedm.core.stored_names import stored
-from odedm.methods.base import Replay
-from odedm.methods.stored_logits import StoresLogits
+from odedm.methods.base import Method, Replay
+
+
+class StoresLogits(Method):
+    """Keeps with each row the logits of its training view by the network before the step's own update."""
+
+    def fields(self) -> tuple[ColumnSpec, ...]:
+        return (ColumnSpec("logits", (self.net.classes,)),)
+
+    def annotate(self, rows: Rows) -> Rows:
+        """Return logits by the current network in evaluation mode, for rows that are pinned at a task's end."""
+        return {"logits": self.predict(rows["input"])}
 
 
 @stored("method/der")

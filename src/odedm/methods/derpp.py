@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from odedm.core.rows import Rows
 from odedm.core.stored_names import stored
 from odedm.methods.base import Replay
-from odedm.methods.stored_logits import StoresLogits
+from odedm.methods.der import StoresLogits
 
 
 @stored("method/derpp")

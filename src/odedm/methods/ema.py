@@ -63,27 +63,6 @@ class EMA(nn.Module):
             if not old.is_floating_point():  # how many batches a BatchNorm has seen
                 old.copy_(new)
 
-    def difference(self, net: Net) -> str:
-        """Return why an average that comes from a file of anyone's cannot follow a network; empty where it can.
-
-        >>> from odedm.nets.small import MLP
-        >>> ema = EMA(MLP((2,), 2, width=2), decay=0.9)
-        >>> ema.progress = torch.zeros(1)
-        >>> ema.difference(ema.net)
-        "'progress' is torch.float32 [1] where torch.float32 [2] is needed"
-        """
-        found = self.state_dict()
-        needed = {"progress": torch.empty(2), **net.state_dict(prefix="net.")}
-        for name in {**needed, **found}:
-            then, now = (_form(tensors.get(name)) for tensors in (found, needed))
-            if then != now:
-                return f"'{name}' is {then} where {now} is needed"
-        return ""
-
-
-def _form(tensor: Tensor | None) -> str:
-    return "missing" if tensor is None else f"{tensor.dtype} {[*tensor.shape]}"
-
 
 @contextmanager
 def applied(method: Method) -> Iterator[None]:

@@ -48,8 +48,7 @@ class ERACE(Method):
             loss = loss + self.replay_loss(recalled, past["label"])
         return loss, {}
 
-    def long_term_loss(self, rows: Rows, replay: Replay) -> Tensor:  # noqa: ARG002
-        """Long-term rows are replay."""
+    def long_term_loss(self, rows: Rows, replay: Replay) -> Tensor:
         (logits,) = self.logits(rows)
         return self.replay_loss(logits, rows["label"])
 
@@ -58,7 +57,6 @@ class ERACE(Method):
         return F.cross_entropy(logits, label) if self.unseen else cross_entropy_among(self.seen, logits, label)
 
     def on_classes_added(self, classes: int) -> None:
-        """The new ones were not seen yet."""
         self.seen = torch.cat([self.seen, self.seen.new_zeros(classes - len(self.seen))])
 
 

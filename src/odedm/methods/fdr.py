@@ -10,7 +10,7 @@ from torch import Tensor
 from odedm.core.rows import Rows
 from odedm.core.stored_names import stored
 from odedm.methods.base import Replay
-from odedm.methods.stored_logits import StoresLogits
+from odedm.methods.der import StoresLogits
 
 
 @stored("method/fdr")
@@ -27,7 +27,7 @@ class FDR(StoresLogits):
 
     alpha: float = 1.0
 
-    def loss(self, batch: Rows, replay: Replay) -> tuple[Tensor, Rows]:  # noqa: ARG002
+    def loss(self, batch: Rows, replay: Replay) -> tuple[Tensor, Rows]:
         """CE(h(x), y)."""
         (logits,) = self.logits(batch)
         return self.stream_loss(logits, batch["label"]), {"logits": logits.detach()}

@@ -22,7 +22,7 @@ class Finetune(Method):
 
     lr: float = 0.1
 
-    def loss(self, batch: Rows, replay: Replay) -> tuple[Tensor, Rows]:  # noqa: ARG002
+    def loss(self, batch: Rows, replay: Replay) -> tuple[Tensor, Rows]:
         """CE(h(x), y)."""
         (logits,) = self.logits(batch)
         return self.stream_loss(logits, batch["label"]), {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from typing import ClassVar
 
@@ -12,8 +11,9 @@ from torch import Tensor, nn
 from odedm.core.errors import UsageError
 from odedm.core.rows import Rows, Task, count, distinct, take
 from odedm.core.stored_names import stored
-from odedm.methods.base import Method, Replay
+from odedm.methods.base import Replay
 from odedm.methods.cutmix import cutmix, mixed_cross_entropy
+from odedm.methods.from_scratch import FromScratch
 from odedm.methods.noisy_labels import restarting_rate, shuffled
 
 WARM = 0.1
@@ -21,7 +21,7 @@ WARM = 0.1
 
 
 @stored("method/gdumb")
-class GDumb(Method):
+class GDumb(FromScratch):
     """Learns nothing from the stream: rows are kept, and before each test a fresh network is fitted to them.
 
     `fit_epochs` passes over all stored rows, `fit_batch` at a time, in training views under CutMix with the probability
@@ -32,12 +32,8 @@ class GDumb(Method):
 
     requires: ClassVar[frozenset[str]] = frozenset({"memory", "borders"})
     unsupported: ClassVar[Mapping[str, str]] = {
+        **FromScratch.unsupported,
         "gamma": "it fits a network to all stored rows alike",
-        "stream_loss": "it learns nothing from the stream's batches themselves",
-        "schedule": "it learns nothing from the stream's batches themselves",
-        "views": "it fits a network to many rows at once, in views of its own",
-        "weight_average": "it trains a network anew when a task ends, not batch by batch",
-        "retrieval": "it takes all stored rows, and draws none",
     }
     policy: ClassVar[str] = "greedy-balanced"
 
@@ -48,11 +44,7 @@ class GDumb(Method):
     fit_batch: int = 16
     cutmix: float = 0.5
     clip: float = 10.0
-    every_task: bool = True
-    start: dict[str, Tensor]
-    """The network as it was built: every fit begins there."""
     boxes: torch.Generator
-    order: torch.Generator
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -60,27 +52,16 @@ class GDumb(Method):
             raise UsageError(f"gdumb's cutmix is a probability between 0 and 1; {self.cutmix} was given.")
         if self.fit_epochs < 1 or self.fit_batch < 2 or not self.clip > 0:
             raise UsageError("gdumb needs 1 or more fit_epochs, a fit_batch of 2 or more, and a clip above 0.")
-        self.start, self.boxes, self.order = (
-            copy.deepcopy(self.net.state_dict()),
-            self.rng("cutmix"),
-            self.rng("fitting"),
-        )
-
-    def observe(self, batch: Rows, replay: Replay) -> Rows:  # noqa: ARG002
-        """Nothing is learned; the memory takes what it wants."""
-        return {}
+        self.boxes = self.rng("cutmix")
 
     def end_task(self, task: Task, replay: Replay) -> None:
-        """Fit a fresh network to every stored row."""
         if replay and (self.every_task or task.last):
             rows = replay.rows()
             self.fit(take(rows, distinct(rows["index"])), replay)
 
     def fit(self, rows: Rows, replay: Replay) -> None:
         """All passes over rows, from the start."""
-        self.net.load_state_dict(self.start)
-        self.net.train()
-        self.optimizer = self.new_optimizer()
+        self.restart()
         every = torch.arange(count(rows), device=rows["label"].device)
         for epoch in range(self.fit_epochs):
             for group in self.optimizer.param_groups:
@@ -94,6 +75,5 @@ class GDumb(Method):
         x, other, share = cutmix(x, y, self.cutmix, self.boxes)
         self.optimizer_step(mixed_cross_entropy(self.net(x), y, other, share))
 
-    def on_after_backward(self, replay: Replay | None) -> None:  # noqa: ARG002
-        """Cut the gradient to the norm `clip`."""
+    def on_after_backward(self, replay: Replay | None) -> None:
         nn.utils.clip_grad_norm_(self.net.parameters(), self.clip)

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from odedm.core.errors import UsageError
 from odedm.core.rows import Rows, Task, take
 from odedm.core.stored_names import stored
 from odedm.methods.base import Method, Replay
@@ -44,22 +43,19 @@ class GEM(Method):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("margin", "ridge", "most"):
-            if getattr(self, name) < 0:
-                raise UsageError(f"gem's {name} must be 0 or more; {getattr(self, name)} was given.")
+        self.check_least(0, "margin", "ridge", "most")
 
     def begin_task(self, task: Task) -> None:
         """The tasks before this one are past."""
         super().begin_task(task)
         self.now = task.index
 
-    def loss(self, batch: Rows, replay: Replay) -> tuple[Tensor, Rows]:  # noqa: ARG002
+    def loss(self, batch: Rows, replay: Replay) -> tuple[Tensor, Rows]:
         """CE(h(x), y)."""
         (logits,) = self.logits(batch)
         return self.stream_loss(logits, batch["label"]), {}
 
     def on_after_backward(self, replay: Replay | None) -> None:
-        """Project the gradient where it points against that of a past task."""
         past = self.past_gradients(replay) if replay else []
         if past:
             projected = project_to_cone(read_gradient(self.net), torch.stack(past), self.margin, self.ridge)

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 
 
-def trained(net: nn.Module) -> list[Tensor]:
-    """Return the parameters that are trained, in the order in which their gradients make one vector."""
-    return [weight for weight in net.parameters() if weight.requires_grad]
+def trained(net: nn.Module) -> dict[str, nn.Parameter]:
+    """Return the parameters that are trained by name, in the order in which their gradients make one vector."""
+    return {name: weight for name, weight in net.named_parameters() if weight.requires_grad}
 
 
 def read_gradient(net: nn.Module) -> Tensor:
@@ -19,12 +19,12 @@ def read_gradient(net: nn.Module) -> Tensor:
     >>> read_gradient(net)
     tensor([3., 4.])
     """
-    return torch.cat([(torch.zeros_like(w) if w.grad is None else w.grad).flatten() for w in trained(net)])
+    return torch.cat([(torch.zeros_like(w) if w.grad is None else w.grad).flatten() for w in trained(net).values()])
 
 
 def write_gradient(net: nn.Module, vector: Tensor) -> None:
     """Put a vector [P] in the place of all gradients."""
-    weights = trained(net)
+    weights = list(trained(net).values())
     for weight, part in zip(weights, vector.split([weight.numel() for weight in weights]), strict=True):
         if weight.grad is None:
             weight.grad = part.view_as(weight).clone()
@@ -39,5 +39,5 @@ def gradient_of(loss: Tensor, net: nn.Module) -> Tensor:
     >>> gradient_of(net(torch.tensor([[1.0, 2.0]])).sum(), net), net.weight.grad
     (tensor([1., 2.]), None)
     """
-    parts = torch.autograd.grad(loss, trained(net), allow_unused=True, materialize_grads=True)
+    parts = torch.autograd.grad(loss, list(trained(net).values()), allow_unused=True, materialize_grads=True)
     return torch.cat([part.flatten() for part in parts])

@@ -10,10 +10,7 @@ from odedm.core.options import cast_like
 from odedm.core.registry import METHODS
 from odedm.methods.base import Method, declare
 
-RESERVED = (
-    *("net", "draw", "rng", "optimizer_factory", "optimizer", "last_loss", "logit_adjustment", "rotation_task"),
-    *("captures", "_ahead", "_ahead_logits"),
-)
+RESERVED = ("net", "draw", "rng", "optimizer_factory")
 """Keywords of a method that the run sets, not the user."""
 
 
@@ -28,7 +25,7 @@ def hyperparameters(method: type[Method]) -> dict[str, Any]:
     return {field.name: field.default for field in fields(method) if field.init and field.name not in RESERVED}
 
 
-def configure(name: str, method: type[Method], given: dict[str, Any]) -> dict[str, Any]:
+def configure(name: str, method: type[Method], options: dict[str, Any]) -> dict[str, Any]:
     """Return all hyper-parameters of a method, the given ones checked and in their declared type.
 
     >>> from odedm.methods.er import ER
@@ -36,7 +33,7 @@ def configure(name: str, method: type[Method], given: dict[str, Any]) -> dict[st
     0.5
     """
     values = hyperparameters(method)
-    for key, value in given.items():
+    for key, value in options.items():
         if key not in values:
             raise unknown_name_error(f"hyper-parameter of {name}", key, values)
         values[key] = cast_like(f"{name}'s {key}", value, values[key])

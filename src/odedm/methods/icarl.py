@@ -13,8 +13,7 @@ from torch.nn import functional as F
 
 from odedm.core.accel.device import launch_bound
 from odedm.core.accel.host_state import host_state
-from odedm.core.accel.streams import aside
-from odedm.core.errors import UsageError, choose
+from odedm.core.errors import choose
 from odedm.core.rows import Rows, Task
 from odedm.core.stored_names import stored
 from odedm.methods.base import Method, Replay
@@ -60,8 +59,7 @@ class ICarl(Method):
         super().__post_init__()
         choose("bce_columns", self.bce_columns, {"all": None, "seen": None})
         choose("features", self.features, {"normalised": None, "raw": None})
-        if self.l2 < 0:
-            raise UsageError(f"icarl's l2 must be 0 or more; {self.l2} was given.")
+        self.check_least(0, "l2")
         self.seen = self.net.classes
         self.recalled = torch.ones(self.net.classes, dtype=torch.bool, device=self.last_loss.device)
 
@@ -79,12 +77,10 @@ class ICarl(Method):
         self.recalled.fill_(False)[: self.old] = True
         self.recalled[list(task.classes)] = False
 
-    def loss(self, batch: Rows, replay: Replay) -> tuple[Tensor, Rows]:  # noqa: ARG002
+    def loss(self, batch: Rows, replay: Replay) -> tuple[Tensor, Rows]:
         """Mean BCE(h(x), Q) over rows and K columns + λ Σ ‖θ‖²; Q is the teacher's in old columns, else one-hot."""
-        with aside(self.last_loss.device) as join:
-            past, penalty = self._recall(batch["input"]), self.l2 * self._sum_of_squares()
+        past, penalty = self._recall(batch["input"]), self.l2 * self._sum_of_squares()
         (logits,) = self.logits(batch)
-        join()
         columns = logits.shape[1] if self.bce_columns == "all" else self.seen
         past = past[:, :columns]
         target = targets(batch["label"], past, self.recalled[: past.shape[1]], columns)
@@ -98,9 +94,9 @@ class ICarl(Method):
         with torch.no_grad():
             return torch.stack(torch._foreach_norm(weights)).square().sum()
 
-    def on_after_backward(self, replay: Replay | None) -> None:  # noqa: ARG002
+    def on_after_backward(self, replay: Replay | None) -> None:
         """Add the gradient 2λθ of λ Σ ‖θ‖² where the loss has come without it."""
-        weights = trained(self.net)
+        weights: list[Tensor] = list(trained(self.net).values())
         if launch_bound(weights[0].device):
             with torch.no_grad():
                 for weight in weights:
@@ -108,7 +104,7 @@ class ICarl(Method):
                 gradients = [weight.grad for weight in weights if weight.grad is not None]
                 torch._foreach_add_(gradients, weights, alpha=2 * self.l2)
 
-    def end_task(self, task: Task, replay: Replay) -> None:  # noqa: ARG002
+    def end_task(self, task: Task, replay: Replay) -> None:
         """The network becomes the next task's teacher."""
         if self.teacher is None:
             self.teacher = copy.deepcopy(self.net).requires_grad_(False).eval()
@@ -118,7 +114,6 @@ class ICarl(Method):
 
     @property
     def class_mean_options(self) -> Mapping[str, bool]:
-        """Return how the means of exemplars are taken."""
         return {"normalised": self.features == "normalised", "flip": self.flip}
 
     def _recall(self, x: Tensor) -> Tensor:

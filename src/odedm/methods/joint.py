@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import copy
 import math
-from collections.abc import Mapping
 from dataclasses import field
 from itertools import islice
 from typing import ClassVar
 
 import torch
-from torch import Tensor
 from torch.nn import functional as F
 
 from odedm.core.rows import Rows, Task
 from odedm.core.stored_names import stored
-from odedm.methods.base import Method, Replay
+from odedm.methods.base import Replay
+from odedm.methods.from_scratch import FromScratch
 from odedm.methods.noisy_labels import endless
 
 
 @stored("method/joint")
-class Joint(Method):
+class Joint(FromScratch):
     """When a task ends, a fresh network is trained on shuffled rows of all tasks so far, by one update a stream batch.
 
     So it has seen what every method has seen, as often, and only the order is another. It is no learner of a stream:
@@ -29,35 +27,19 @@ class Joint(Method):
     """
 
     requires: ClassVar[frozenset[str]] = frozenset({"no memory", "borders"})
-    unsupported: ClassVar[Mapping[str, str]] = {
-        "stream_loss": "it learns nothing from the stream's batches themselves",
-        "schedule": "it learns nothing from the stream's batches themselves",
-        "views": "it fits a network to many rows at once, in views of its own",
-        "weight_average": "it trains a network anew when a task ends, not batch by batch",
-        "retrieval": "there is no memory",
-    }
 
     lr: float = 0.1
-    every_task: bool = True
-    start: dict[str, Tensor]
-    """The network as it was built: every task begins there."""
-    order: torch.Generator
     tasks: list[Task] = field(init=False, default_factory=list)
     updates: int = field(init=False, default=0)
     """Stream batches so far, and how many rows the largest had."""
     largest: int = field(init=False, default=0)
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.start, self.order = copy.deepcopy(self.net.state_dict()), self.rng("fitting")
-
-    def observe(self, batch: Rows, replay: Replay) -> Rows:  # noqa: ARG002
+    def observe(self, batch: Rows, replay: Replay) -> Rows:
         """Nothing is learned yet; the update is counted."""
         self.updates, self.largest = self.updates + 1, max(self.largest, len(batch["label"]))
         return {}
 
     def end_task(self, task: Task, replay: Replay) -> None:
-        """Train a fresh network on everything."""
         self.tasks.append(task)
         if self.every_task or task.last:
             rows = {name: torch.cat([task.rows[name] for task in self.tasks]) for name in ("image", "label")}
@@ -67,9 +49,7 @@ class Joint(Method):
 
     def train_on(self, rows: Rows, replay: Replay) -> None:
         """As many updates as the stream had batches, pass after pass over shuffled rows."""
-        self.net.load_state_dict(self.start)
-        self.net.train()
-        self.optimizer = self.new_optimizer()
+        self.restart()
         every = torch.arange(len(rows["label"]), device=rows["label"].device)
         # of equal parts, so that the last of a pass is no single row
         size = math.ceil(len(every) / math.ceil(len(every) / max(1, self.largest)))

@@ -8,7 +8,6 @@ that this push is weaker; neither needs to know where tasks begin and end.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -39,6 +38,10 @@ class LogitAdjustment(ABC):
     """Whether a loss has used it."""
 
     @abstractmethod
+    def __init__(self, classes: int, device: torch.device) -> None:
+        """None of the classes was here."""
+
+    @abstractmethod
     def update(self, label: Tensor) -> None:
         """A stream batch with these labels [n] has arrived; told once, however many updates are made on it."""
 
@@ -56,7 +59,7 @@ class LogitAdjustment(ABC):
 
 @stored("class-shift/asymmetric")
 class Asymmetric(LogitAdjustment):
-    """Leaves out the classes that were here before and are in none of the last `RECENT` batches.
+    """Leaves out, by -inf, the classes that were here before and are in none of the last `RECENT` batches.
 
     Those are the classes that the memory stands for: replay alone moves them. Classes that are still to come stay in.
     """
@@ -66,20 +69,16 @@ class Asymmetric(LogitAdjustment):
         """Batches since a class was here last [C]; -1 for one that never was."""
 
     def update(self, label: Tensor) -> None:
-        """Every class that was here is a batch older, those of the batch are new."""
         self.age += self.age >= 0
         self.age.index_fill_(0, label, 0)
 
     def __call__(self, logits: Tensor) -> Tensor:
-        """-inf for the classes that are left out."""
         return logits.masked_fill(self.age >= RECENT, -torch.inf)
 
     def grow(self, classes: int) -> None:
-        """Those that join are still to come."""
         self.age = torch.cat([self.age, self.age.new_full((classes - len(self.age),), -1)])
 
     def forget_recency(self) -> None:
-        """None of them is recent."""
         self.age.fill_(RECENT)
 
 
@@ -95,23 +94,16 @@ class Adjusted(LogitAdjustment):
         """Rows of each class [C], weighed down by `MEMORY` with every batch since."""
 
     def update(self, label: Tensor) -> None:
-        """The batch's share of each class joins the running ones."""
         member = label[:, None] == torch.arange(len(self.weight), device=label.device)
         self.weight.mul_(MEMORY).add_(member.to(self.weight.dtype).mean(0))
 
     def __call__(self, logits: Tensor) -> Tensor:
-        """Return logits plus τ log π."""
         frequency = self.weight / self.weight.sum().clamp(min=RAREST)
         return logits + TAU * frequency.clamp(min=RAREST).log()
 
     def grow(self, classes: int) -> None:
-        """Those that join had no rows."""
         self.weight = torch.cat([self.weight, self.weight.new_zeros(classes - len(self.weight))])
 
 
-class _Shifted(Protocol):
-    def __call__(self, classes: int, device: torch.device) -> LogitAdjustment: ...
-
-
-SHIFTS: dict[str, _Shifted] = {"asymmetric": Asymmetric, "adjusted": Adjusted}
+SHIFTS: dict[str, type[LogitAdjustment]] = {"asymmetric": Asymmetric, "adjusted": Adjusted}
 """Stream losses by name; the plain one shifts nothing."""

@@ -12,12 +12,12 @@ from torch.func import functional_call
 from torch.nn import functional as F
 
 from odedm.core.accel.streams import SideStream
-from odedm.core.errors import UsageError
+from odedm.core.errors import UsageError, choose
 from odedm.core.rows import Rows, Task, count
 from odedm.core.stored_names import stored
 from odedm.methods.base import Method, Replay
-from odedm.nets.base import Net, as_function, computed_in
-from odedm.nets.grouped_batch_norm import GroupedBatchNorm
+from odedm.methods.gradients import trained
+from odedm.nets.base import Net, as_function, computed_in, copied_buffers
 
 QUERY_PRECISIONS = {
     "same": "Queries are computed as everything else.",
@@ -41,7 +41,7 @@ class NetFunction:
 
     def __init__(self, net: Net) -> None:
         self.net = net
-        self.parameters = {name: value for name, value in net.named_parameters() if value.requires_grad}
+        self.parameters = trained(net)
         self.sizes = [value.numel() for value in self.parameters.values()]
 
     def __call__(
@@ -51,7 +51,7 @@ class NetFunction:
 
         `starts` as in `Objective`.
         """
-        borrowed = {**self._named(weights), **self._copied_buffers()}
+        borrowed = {**self._named(weights), **copied_buffers(self.net)}
         if x.is_cuda:  # maps as rows of channels, as convolutions and kernels there like them best
             borrowed = {name: _channels_last(value) for name, value in borrowed.items()}
             x = _channels_last(x)
@@ -84,15 +84,6 @@ class NetFunction:
         with torch.no_grad():
             for _ in range(times):
                 self.net.forward_batches(x)
-
-    def _copied_buffers(self) -> dict[str, Tensor]:
-        """Buffers that a pass may change: all but those of our own BatchNorm, which can leave them alone."""
-        return {
-            f"{path}.{name}" if path else name: buffer.clone()
-            for path, module in self.net.named_modules()
-            if not isinstance(module, GroupedBatchNorm)
-            for name, buffer in module.named_buffers(recurse=False)
-        }
 
     def _named(self, weights: Tensor) -> dict[str, Tensor]:
         parts = zip(self.parameters.items(), weights.split(self.sizes), strict=True)
@@ -171,7 +162,7 @@ def hypergradient(
         start = weights.detach().requires_grad_()
         loss = step.loss(function(start, step.input, double_backward=second_order, starts=step.starts))
         (slope,) = torch.autograd.grad(loss, start, create_graph=second_order)
-        weights = inner_step(start.detach(), slope.detach(), rates, clip)
+        weights = start.detach() - rates * slope.detach().clamp(-clip, clip)
         with side(), computed_in(function.net, compute):
             end = weights.detach().requires_grad_()
             loss = query.loss(function(end, query.input)) / len(inner)
@@ -183,27 +174,12 @@ def hypergradient(
     adjoint, by_rates = torch.zeros_like(weights), torch.zeros_like(weights)
     for start, slope, pull, _ in reversed(path):
         adjoint = adjoint + pull
-        by_rates, direction = adjoint_step(adjoint, by_rates, slope.detach(), rates, clip)
+        by_rates = by_rates - adjoint * slope.detach().clamp(-clip, clip)
         if second_order:
+            direction = torch.where(slope.detach().abs() <= clip, rates * adjoint, 0.0)
             (bend,) = torch.autograd.grad(slope, start, grad_outputs=direction)
             adjoint = adjoint - bend
     return Hypergradient(total, adjoint.detach(), by_rates.detach())
-
-
-def inner_step(start: Tensor, slope: Tensor, rates: Tensor | float, clip: float) -> Tensor:
-    """Return the weights [P] after a step down a slope whose entries are cut to ±clip.
-
-    >>> inner_step(torch.tensor([1.0, 1.0]), torch.tensor([5.0, -0.5]), 0.1, 2.0)
-    tensor([0.8000, 1.0500])
-    """
-    return start - rates * slope.clamp(-clip, clip)
-
-
-def adjoint_step(
-    adjoint: Tensor, by_rates: Tensor, slope: Tensor, rates: Tensor | float, clip: float
-) -> tuple[Tensor, Tensor]:
-    """Return ∇_A - λ · ĝ, and A · λ where nothing was cut: what the Hessian of the step is to be multiplied with."""
-    return by_rates - adjoint * slope.clamp(-clip, clip), torch.where(slope.abs() <= clip, rates * adjoint, 0.0)
 
 
 def rescale(vector: Tensor, norm: float) -> Tensor:
@@ -214,6 +190,26 @@ def rescale(vector: Tensor, norm: float) -> Tensor:
     """
     length = vector.norm()
     return vector * torch.where(length > norm, norm / length, 1.0)
+
+
+class MetaLearner(Method):
+    """What methods share that derive through steps of adaptation: the net as a function, and each task's classes."""
+
+    second_order: bool = True
+    query_precision: str = "same"
+    function: NetFunction
+    heads: list[tuple[int, int]]
+    """The classes of each task so far, as [first, last + 1)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        choose("query_precision of " + type(self).__name__.lower(), self.query_precision, QUERY_PRECISIONS)
+        self.function, self.heads = NetFunction(self.net), [(0, self.net.classes)]
+
+    def begin_task(self, task: Task) -> None:
+        """Note the task's classes."""
+        super().begin_task(task)
+        self.heads = [*self.heads[: task.index], class_range(task)]
 
 
 def with_memory(batch: Rows, replay: Replay, n: int) -> Rows:
@@ -245,15 +241,3 @@ def class_range(task: Task) -> tuple[int, int]:
             "Number the classes by arrival."
         )
     return low, high
-
-
-def at_least(method: str, least: float, **values: float) -> None:
-    """Refuse hyper-parameters below their smallest legal value.
-
-    >>> at_least("vrmcl", 1, chunk=0)
-    Traceback (most recent call last):
-    odedm.UsageError: vrmcl's chunk must be 1 or more; 0 was given.
-    """
-    for name, value in values.items():
-        if value < least:
-            raise UsageError(f"{method}'s {name} must be {least} or more; {value} was given.")

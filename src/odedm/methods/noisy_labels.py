@@ -83,13 +83,13 @@ def endless(index: Tensor, size: int, rng: torch.Generator) -> Iterator[Tensor]:
         yield from shuffled(index, size, rng)
 
 
-def companion_size(size: int, few: int, many: int) -> int:
-    """Return how many rows of a kind with `few` rows go with `size` of one with `many`: in proportion, but at least 2.
+def companion_size(size: int, rows: int, clean_rows: int) -> int:
+    """Return how many of a kind's `rows` go with `size` of the `clean_rows`: in proportion, but at least 2.
 
     >>> companion_size(32, 10, 100), companion_size(32, 3, 100)
     (3, 2)
     """
-    return max(2, size * few // many)
+    return max(2, size * rows // clean_rows)
 
 
 def corrected_loss(strong: Tensor, weak: Tensor, label: Tensor, trust: Tensor) -> Tensor:

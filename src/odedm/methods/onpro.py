@@ -23,7 +23,6 @@ from odedm.methods.contrastive import (
     ope_loss,
 )
 from odedm.methods.contrastive_views import in_turns, random_view
-from odedm.methods.meta_learning import at_least
 
 CIFAR_10 = 10
 """Classes up to which the release's settings for CIFAR-10 are the defaults."""
@@ -80,10 +79,10 @@ class OnPro(Method):
     def __post_init__(self) -> None:
         if self.turns not in (1, 4, 16):
             raise UsageError(f"onpro's turns must be 1, 4 or 16; {short_repr(self.turns)} was given.")
-        at_least("onpro", 1, dims=self.dims, per_class=self.per_class)
-        at_least("onpro", 0.01, mixup_alpha=self.mixup_alpha)
-        at_least("onpro", 1e-3, temperature=self.temperature, prototype_temperature=self.prototype_temperature)
-        at_least("onpro", 0, base_rate=self.base_rate, mixup=self.mixup, mixup_most=self.mixup_most)
+        self.check_least(1, "dims", "per_class")
+        self.check_least(0.01, "mixup_alpha")
+        self.check_least(1e-3, "temperature", "prototype_temperature")
+        self.check_least(0, "base_rate", "mixup", "mixup_most")
         weight, seed = self.net.head_weight(), self.rng("projection").initial_seed()
         dims = min(self.dims, weight.shape[1])
         self.projection = Projection(weight.shape[1], dims, like=weight, seed=seed)
@@ -98,18 +97,15 @@ class OnPro(Method):
         return {} if classes <= CIFAR_10 else {"similarity": 1.0, "mixup": 0.2, "base_rate": 0.9}
 
     def trained(self) -> list[nn.Parameter]:
-        """Return the network and the projection."""
         return [*super().trained(), *self.projection.parameters()]
 
     def new_optimizer(self) -> torch.optim.Optimizer:
-        """Adam with the release's rates."""
         weights = self.trained()
         return torch.optim.Adam(
             weights, lr=self.lr, betas=(0.9, 0.99), weight_decay=self.weight_decay, capturable=weights[0].is_cuda
         )
 
     def begin_task(self, task: Task) -> None:
-        """Replay starts with the second task."""
         super().begin_task(task)
         self.seen, self.replaying = max(self.seen, max(task.classes) + 1), task.index > 0
 
@@ -189,10 +185,10 @@ class OnPro(Method):
         other_label = torch.cat([past["label"][:base][order], pool["label"][second]])
         place = (draw[1, base:] * (len(self.quantiles) - 1)).long()
         share = torch.cat([self.mixup_most * draw[1, :base], self.quantiles[place]])
-        wanted = draw[2] < self.mixup
+        is_mixed = draw[2] < self.mixup
         # in the release a whole draw is left as it is, or else each of its rows is, both by the same probability
-        wanted[:base] &= torch.rand((), generator=self.chance, device=wanted.device) < self.mixup
-        share = torch.where(wanted, share, 0.0)
+        is_mixed[:base] &= torch.rand((), generator=self.chance, device=is_mixed.device) < self.mixup
+        share = torch.where(is_mixed, share, 0.0)
         return Mixed(torch.lerp(image, other, share.view(-1, *[1] * (image.dim() - 1))), label, other_label, share)
 
     def confused(self, pool: Rows, amount: int) -> tuple[Tensor, Tensor]:
@@ -227,5 +223,5 @@ def beta_quantiles(alpha: float, amount: int = 4096) -> Tensor:
     # x = sin² t turns the density into sin^(2α-1) t · cos^(2α-1) t, which is tame
     t = (torch.arange(8 * amount, dtype=torch.float64) + 0.5) * (math.pi / 2 / (8 * amount))
     mass = (t.sin() * t.cos()).pow(2 * alpha - 1).cumsum(0)
-    wanted = (torch.arange(amount, dtype=torch.float64) + 0.5) / amount * mass[-1]
-    return t[torch.searchsorted(mass, wanted).clamp(max=len(t) - 1)].sin().square().float()
+    targets = (torch.arange(amount, dtype=torch.float64) + 0.5) / amount * mass[-1]
+    return t[torch.searchsorted(mass, targets).clamp(max=len(t) - 1)].sin().square().float()

@@ -11,6 +11,7 @@ from torch.func import functional_call, grad, vmap
 from torch.nn import functional as F
 
 from odedm.core.errors import choose
+from odedm.methods.gradients import trained
 from odedm.nets.base import Net, modes_kept
 
 OF = {"head": "The weights of the head.", "all": "All weights that are trained."}
@@ -26,8 +27,7 @@ def weights_of(net: nn.Module, of: str = "all") -> dict[str, Tensor]:
     """Return the trained weights by name, of the whole network or of its head, without their history."""
     choose("gradients of", of, OF)
     start = "head." if of == "head" else ""
-    named = net.named_parameters()
-    return {name: weight.detach() for name, weight in named if weight.requires_grad and name.startswith(start)}
+    return {name: weight.detach() for name, weight in trained(net).items() if name.startswith(start)}
 
 
 def per_sample_gradients(net: nn.Module, x: Tensor, label: Tensor, of: str = "head") -> Tensor:
@@ -39,15 +39,15 @@ def per_sample_gradients(net: nn.Module, x: Tensor, label: Tensor, of: str = "he
     >>> per_sample_gradients(MLP((4,), 3, width=8), torch.ones(2, 4), torch.tensor([0, 2])).shape
     torch.Size([2, 27])
     """
-    trained = weights_of(net, of)
+    weights = weights_of(net, of)
 
     def loss(at: dict[str, Tensor], row: Tensor, label: Tensor) -> Tensor:
         return F.cross_entropy(functional_call(net, at, (row[None],)), label[None])
 
     with statistics_kept(net, training=False):
-        gradients = vmap(grad(loss), in_dims=(None, 0, 0))(trained, x, label)
+        gradients = vmap(grad(loss), in_dims=(None, 0, 0))(weights, x, label)
     count_rows(net, len(label))
-    return torch.cat([gradients[name].flatten(1) for name in trained], 1)
+    return torch.cat([gradients[name].flatten(1) for name in weights], 1)
 
 
 def count_rows(net: nn.Module, rows: int) -> None:

@@ -44,7 +44,6 @@ class PlainSGD(SGD):
     """
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """As torch's."""
         _add(self, param_group)
 
     def zero_grad(self, set_to_none: bool = True) -> None:

@@ -16,13 +16,11 @@ from odedm.core.accel.recording import GraphedFunction
 from odedm.core.errors import choose
 from odedm.core.rows import Rows, Task, count, take
 from odedm.core.stored_names import stored
-from odedm.methods.base import Method, Replay, join
+from odedm.methods.base import Replay, join
 from odedm.methods.meta_learning import (
-    QUERY_PRECISIONS,
+    MetaLearner,
     NetFunction,
     Objective,
-    at_least,
-    class_range,
     hypergradient,
     with_memory,
 )
@@ -44,7 +42,7 @@ STAY, GO = 0.85, 0.15
 
 
 @stored("method/pocl")
-class POCL(Method):
+class POCL(MetaLearner):
     """One virtual step per task on its own rows, judged on one common query set; the verdicts are weighed.
 
     h_i = ∇_θ L_q(θ - η_in ∇L_i(θ)) for every task i in the draw. The past ones are mixed by weights on the simplex
@@ -68,35 +66,28 @@ class POCL(Method):
     pool: int = 300
     warmup: int = 6
     warmup_update: bool = True
-    second_order: bool = True
     cumulative: bool = False
     slice: str = "head"
     groups: str = "present"
     pos_split: bool = False
-    query_precision: str = "same"
 
-    function: NetFunction
     judged: Tensor
     slots: Tensor
     balance: Tensor
     batches: int = field(init=False, default=0)
-    heads: list[tuple[int, int]]
     verdict: GraphedFunction
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least("pocl", 1, pool=self.pool)
-        at_least("pocl", 0, warmup=self.warmup, inner_clamp=self.inner_clamp, slot_clamp=self.slot_clamp)
+        self.check_least(1, "pool")
+        self.check_least(0, "warmup", "inner_clamp", "slot_clamp")
         choose("slice of pocl", self.slice, SLICES)
         choose("groups of pocl", self.groups, GROUPS)
-        choose("query_precision of pocl", self.query_precision, QUERY_PRECISIONS)
-        self.function = NetFunction(self.net)
         weights = self.function.weights()
         every = torch.arange(len(weights), device=weights.device)
         self.judged = self.function.head() if self.slice == "head" else every[-RELEASED_SLICE:]
         self.slots = torch.zeros_like(weights)[None]
         self.balance = weights[:0]
-        self.heads = [(0, self.net.classes)]
         self.verdict = GraphedFunction(
             partial(
                 judge,
@@ -122,7 +113,6 @@ class POCL(Method):
         """A slot for the new task, equal weights for those before it."""
         super().begin_task(task)
         self.batches = 0
-        self.heads = [*self.heads[: task.index], class_range(task)]
         self.slots = torch.cat([self.slots[: task.index], torch.zeros_like(self.slots[:1])])
         self.balance = self.slots.new_full((task.index,), 1 / max(task.index, 1))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from typing import Any, ClassVar, final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor, nn
@@ -47,6 +47,7 @@ class PuriDivER(Method):
     unsupported: ClassVar[Mapping[str, str]] = {
         "stream_loss": "CutMix mixes stream and replayed rows into one loss",
         "views": "it is defined by its own: the stream as it is, strong views of replayed rows",
+        "weight_average": "it may be fitted to the memory when a task ends (fit)",
     }
     capturable: ClassVar[bool] = True
 
@@ -65,7 +66,11 @@ class PuriDivER(Method):
     order: torch.Generator
 
     def __post_init__(self) -> None:
-        check(self)
+        choose("split_roles of puridiver", self.split_roles, {"released": None, "swapped": None})
+        choose("posterior of puridiver", self.posterior, {"clean": None, "released": None})
+        self.check_least(0, "online_lr", "fit_epochs", "warmup")
+        if not 0 <= self.cutmix <= 1:
+            raise UsageError(f"puridiver's cutmix is a probability between 0 and 1; {self.cutmix} was given.")
         rebuild(self.net, self.rng("initialisation").initial_seed())
         self.boxes, self.order = self.rng("cutmix"), self.rng("fitting")
         super().__post_init__()
@@ -110,14 +115,7 @@ class PuriDivER(Method):
         (logits,) = self.logits({"input": x})
         return mixed_cross_entropy(logits, y, other, share)
 
-    @classmethod
-    def unsupported_with(cls, options: Mapping[str, Any]) -> Mapping[str, str]:
-        """With the fit, which is no part of the stream's batches, no average of the weights."""
-        fit = {"weight_average": "it is fitted to the memory when a task ends (fit)"}
-        return {**cls.unsupported, **(fit if options.get("fit") else {})}
-
-    def end_task(self, task: Task, replay: Replay) -> None:  # noqa: ARG002
-        """Fit the network to every stored row, if asked to."""
+    def end_task(self, task: Task, replay: Replay) -> None:
         if not self.fit or not replay:
             return
         rows = replay.rows()
@@ -204,14 +202,3 @@ def rebuild(net: Net, seed: int) -> None:
     linear.register_parameter("bias", None)
     weight = linear.weight
     net.head = nn.Sequential(linear, HeadNorm(net.classes, eps=1e-6, device=weight.device, dtype=weight.dtype))
-
-
-def check(method: PuriDivER) -> None:
-    """Refuse keywords that mean nothing."""
-    choose("split_roles of puridiver", method.split_roles, {"released": None, "swapped": None})
-    choose("posterior of puridiver", method.posterior, {"clean": None, "released": None})
-    for name in ("online_lr", "fit_epochs", "warmup"):
-        if getattr(method, name) < 0:
-            raise UsageError(f"puridiver's {name} must be 0 or more; {getattr(method, name)} was given.")
-    if not 0 <= method.cutmix <= 1:
-        raise UsageError(f"puridiver's cutmix is a probability between 0 and 1; {method.cutmix} was given.")

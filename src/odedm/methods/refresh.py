@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import ClassVar
 
 import torch
@@ -17,11 +16,10 @@ from odedm.core.rows import Rows, Task, count, take
 from odedm.core.stored_names import stored
 from odedm.methods.base import Replay
 from odedm.methods.derpp import DERpp
-from odedm.methods.per_sample_gradients import count_rows, rows_at_once, statistics_kept
+from odedm.methods.gradients import trained
+from odedm.methods.per_sample_gradients import count_rows, rows_at_once, statistics_kept, weights_of
 from odedm.methods.row_squares import RowSquares, knows_squares, rows_together
-from odedm.nets import base
-from odedm.nets.base import Net, full_precision
-from odedm.nets.grouped_batch_norm import GroupedBatchNorm, every_norm_groups
+from odedm.nets.base import Net, as_function, copied_buffers, full_precision
 
 Weights = dict[str, Tensor]
 """One tensor for every parameter of a network, by its name."""
@@ -58,14 +56,12 @@ class Refresh(DERpp):
     def __post_init__(self) -> None:
         super().__post_init__()
         choose("Fisher mode", self.fisher_mode, MODES)
-        for name in ("delta", "kappa", "sigma", "tau", "unlearn_steps", "fisher_samples"):
-            if getattr(self, name) < 0:
-                raise UsageError(f"refresh's {name} must be 0 or more; {getattr(self, name)} was given.")
+        self.check_least(0, "delta", "kappa", "sigma", "tau", "unlearn_steps", "fisher_samples")
         if self.epsilon <= 0:
             raise UsageError(
                 f"refresh's epsilon must be above 0: it keeps a division defined; {self.epsilon} was given."
             )
-        self.fisher = {name: torch.zeros_like(weight) for name, weight in weights(self.net).items()}
+        self.fisher = {name: torch.zeros_like(weight) for name, weight in trained(self.net).items()}
         self.noise, self.choice = self.rng("refresh noise"), self.rng("fisher rows")
 
     def begin_task(self, task: Task) -> None:
@@ -82,17 +78,17 @@ class Refresh(DERpp):
 
     def unlearn(self, batch: Rows) -> None:
         """One move: u, as long as the weight itself, points up the stream's loss; ξ is standard normal noise."""
-        trained = weights(self.net)
-        gradient = stream_gradient(self.net, trained, batch["input"], batch["label"])
+        weights: list[Tensor] = list(trained(self.net).values())
+        gradient = stream_gradient(self.net, batch["input"], batch["label"])
         with torch.no_grad():  # all tensors at once: one by one a GPU would need nearly as long as for the gradient
-            move = ascent(tuple(trained.values()), gradient, self.epsilon)
+            move = ascent(tuple(weights), gradient, self.epsilon)
             noise = [
                 torch.randn(step.shape, generator=self.noise, device=step.device, dtype=step.dtype) for step in move
             ]
             torch._foreach_add_(move, noise, alpha=self.sigma)
             damping = torch._foreach_add(torch._foreach_mul(list(self.fisher.values()), self.kappa), 1.0)
             torch._foreach_div_(move, damping)
-            torch._foreach_add_(list(trained.values()), move, alpha=self.delta)
+            torch._foreach_add_(weights, move, alpha=self.delta)
 
     def end_task(self, task: Task, replay: Replay) -> None:
         """F ← τ F + the Fisher information on the finished task, over all its rows or `fisher_samples` of them."""
@@ -114,42 +110,15 @@ class Refresh(DERpp):
         return self.delta > 0 and self.kappa > 0 and self.unlearn_steps > 0
 
 
-def weights(net: nn.Module) -> Weights:
-    """Return the trainable parameters by name, each once even where modules share it."""
-    return {name: weight for name, weight in net.named_parameters() if weight.requires_grad}
+def stream_gradient(net: nn.Module, x: Tensor, label: Tensor) -> Tensors:
+    """Return the gradient of the mean cross-entropy on inputs x [B, ...], by a pass that changes nothing in the net.
 
-
-def stream_gradient(net: nn.Module, trained: Weights, x: Tensor, label: Tensor) -> Tensors:
-    """The gradient of the mean cross-entropy on inputs x [B, ...], by a pass that changes nothing in the network.
-
-    The pass works on copies of the buffers, so BatchNorm's running statistics do not see it. On a GPU it is like any
-    other of the network's, which is faster, and moves the statistics by nothing.
+    BatchNorm's running statistics do not see it.
     """
-    if isinstance(net, Net) and net.training and base.joins(x) and len(x) > 1 and every_norm_groups(net):
-        with statistics_at_rest(net):
-            (logits,) = net.forward_batches(x)
-    else:
-        buffers = {name: buffer.clone() for name, buffer in net.named_buffers()}
-        logits = functional_call(net, buffers, (x,))
+    with as_function(net, x):
+        logits = functional_call(net, copied_buffers(net), (x,))
     loss = F.cross_entropy(logits, label)
-    return torch.autograd.grad(loss, list(trained.values()), allow_unused=True, materialize_grads=True)
-
-
-@contextmanager
-def statistics_at_rest(net: nn.Module) -> Iterator[None]:
-    """Inside the block one pass by group in training mode moves BatchNorm's running statistics by nothing."""
-    norms = [module for module in net.modules() if isinstance(module, GroupedBatchNorm)]
-    before = [norm.momentum for norm in norms]
-    try:
-        for norm in norms:
-            norm.momentum = 0.0
-        yield
-    finally:
-        for norm, momentum in zip(norms, before, strict=True):
-            norm.momentum = momentum
-    counts = [norm.num_batches_tracked for norm in norms if norm.num_batches_tracked is not None]
-    if counts:
-        torch._foreach_sub_(counts, 1)
+    return torch.autograd.grad(loss, list(trained(net).values()), allow_unused=True, materialize_grads=True)
 
 
 def ascent(trained: Tensors, gradient: Tensors, epsilon: float) -> Tensors:
@@ -173,17 +142,17 @@ def fisher_information(
     device = next(net.parameters()).device
     if launch_bound(device) and isinstance(net, Net) and knows_squares(net):
         return _fisher_by_squares(net, parts, total=total, training=training)
-    trained = {name: weight.detach() for name, weight in weights(net).items()}
+    weights = weights_of(net)
 
     def likelihood(at: Weights, x: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
         log_p = -F.cross_entropy(functional_call(net, at, (x[None],)), label[None])
         return log_p, log_p
 
     per_row = vmap(grad(likelihood, has_aux=True), in_dims=(None, 0, 0), randomness="different")
-    fisher = {name: torch.zeros_like(weight) for name, weight in trained.items()}
+    fisher = {name: torch.zeros_like(weight) for name, weight in weights.items()}
     with statistics_kept(net, training=training):
         for x, label in parts:
-            gradient, log_p = per_row(trained, x, label)
+            gradient, log_p = per_row(weights, x, label)
             count_rows(net, len(label))
             for name, row_gradients in gradient.items():
                 p = log_p.exp().view(-1, *[1] * (row_gradients.dim() - 1))
@@ -193,18 +162,18 @@ def fisher_information(
 
 def _fisher_by_squares(net: Net, parts: Iterable[tuple[Tensor, Tensor]], *, total: int, training: bool) -> Weights:
     """The same by passes over many rows, as a GPU likes them; in the weights' own type as the way above, no coarser."""
-    squares, held = RowSquares(net, training=training), list[tuple[Tensor, Tensor]]()
+    squares, waiting = RowSquares(net, training=training), list[tuple[Tensor, Tensor]]()
 
     def work() -> None:
-        if held:
+        if waiting:
             with full_precision(net):
-                squares.add(*(torch.cat(side) for side in zip(*held, strict=True)))
-            held.clear()
+                squares.add(*(torch.cat(column) for column in zip(*waiting, strict=True)))
+            waiting.clear()
 
     for x, label in parts:
-        if held and sum(len(other) for _, other in held) + len(label) > rows_together(x):
+        if waiting and sum(len(other) for _, other in waiting) + len(label) > rows_together(x):
             work()
-        held.append((x, label))
+        waiting.append((x, label))
     work()
     return {name: total_of_squares.div_(total) for name, total_of_squares in squares.total.items()}
 

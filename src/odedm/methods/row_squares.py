@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from odedm.core.accel.triton_support import has_kernels
+from odedm.methods.gradients import trained
 from odedm.nets.base import Net
 from odedm.nets.grouped_batch_norm import Norm2d
 from odedm.nets.resnet import BasicBlock, ResNet18
@@ -71,9 +72,9 @@ class RowSquares:
 
     def __init__(self, net: Net, *, training: bool) -> None:
         self.net, self.training = net, training
-        trained = {name: each for name, each in net.named_parameters() if each.requires_grad}
-        self.total = {name: torch.zeros_like(each) for name, each in trained.items()}
-        self._sum: dict[Tensor, Tensor] = {each: self.total[name] for name, each in trained.items()}
+        parameters = trained(net)
+        self.total = {name: torch.zeros_like(weight) for name, weight in parameters.items()}
+        self._sum: dict[Tensor, Tensor] = {weight: self.total[name] for name, weight in parameters.items()}
         self._leaves: list[Tensor] = []
 
     def add(self, x: Tensor, label: Tensor) -> None:
@@ -86,11 +87,15 @@ class RowSquares:
     @contextmanager
     def _listening(self) -> Iterator[None]:
         """Inside the block layers hear what enters them and the gradient of what leaves them."""
-        own: dict[type, Callable[..., Tensor]] = {nn.Conv2d: self._conv, nn.Linear: self._linear, Norm2d: self._norm}
-        layers = [module for module in self.net.modules() if type(module) in own]
+        forward: dict[type, Callable[..., Tensor]] = {
+            nn.Conv2d: self._conv,
+            nn.Linear: self._linear,
+            Norm2d: self._norm,
+        }
+        layers = [module for module in self.net.modules() if type(module) in forward]
         try:
             for layer in layers:
-                vars(layer)["forward"] = partial(own[type(layer)], layer)
+                vars(layer)["forward"] = partial(forward[type(layer)], layer)
             yield
         finally:
             for layer in layers:
@@ -104,10 +109,10 @@ class RowSquares:
         y.register_hook(then)
         return y
 
-    def _add(self, weight: Tensor | None, own: Callable[[], Tensor]) -> None:
+    def _add(self, weight: Tensor | None, squares: Callable[[], Tensor]) -> None:
         """Add squares [...] to those of a weight, if it is trained."""
         if weight is not None and weight in self._sum:
-            self._sum[weight] += own()
+            self._sum[weight] += squares()
 
     def _linear(self, layer: nn.Linear, x: Tensor) -> Tensor:
         def squares(slope: Tensor) -> None:
@@ -144,10 +149,12 @@ class RowSquares:
         else:
             y = F.batch_norm(x, middle, variance, training=False, eps=layer.eps)
         for weight, joined in ((layer.weight, torch.mul), (layer.bias, torch.add)):
-            own = weight.detach()[None, :, None, None].expand(len(x), -1, 1, 1).clone().requires_grad_()
-            self._leaves.append(own)  # a weight for every row, so that its gradient is the row's own
-            own.register_hook(lambda slope, weight=weight: self._add(weight, lambda: slope[..., 0, 0].square().sum(0)))
-            y = joined(y, own)
+            weights = weight.detach()[None, :, None, None].expand(len(x), -1, 1, 1).clone().requires_grad_()
+            self._leaves.append(weights)  # a weight for every row, so that its gradient is the row's own
+            weights.register_hook(
+                lambda slope, weight=weight: self._add(weight, lambda: slope[..., 0, 0].square().sum(0))
+            )
+            y = joined(y, weights)
         y = y.to(x.dtype) if residual is None else y.to(x.dtype) + residual
         return F.relu(y) if relu else y
 
@@ -164,9 +171,9 @@ def conv_squares(x: Tensor, slope: Tensor, layer: nn.Conv2d) -> Tensor:
     total = torch.zeros_like(layer.weight)
     assert not isinstance(layer.padding, str)  # see `_is_plain`
     size = layer.kernel_size, layer.dilation, layer.padding, layer.stride
-    for part, gone in zip(*(each.split(max(1, ENTRIES // total.numel())) for each in (x, slope)), strict=True):
-        own = gone.flatten(2).to(total.dtype) @ F.unfold(part.to(total.dtype), *size).mT
-        total += own.square().sum(0).view_as(total)
+    for part, gone in zip(*(maps.split(max(1, ENTRIES // total.numel())) for maps in (x, slope)), strict=True):
+        gradients = gone.flatten(2).to(total.dtype) @ F.unfold(part.to(total.dtype), *size).mT
+        total += gradients.square().sum(0).view_as(total)
     return total
 
 

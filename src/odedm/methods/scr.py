@@ -13,7 +13,6 @@ from odedm.core.stored_names import stored
 from odedm.methods.base import Method, Replay, join
 from odedm.methods.contrastive import Projection, supcon_loss
 from odedm.methods.contrastive_views import random_view
-from odedm.methods.meta_learning import at_least
 
 
 @stored("method/scr")
@@ -39,15 +38,14 @@ class SCR(Method):
     views: torch.Generator
 
     def __post_init__(self) -> None:
-        at_least("scr", 1, dims=self.dims)
-        at_least("scr", 1e-3, temperature=self.temperature, area=self.area)
+        self.check_least(1, "dims")
+        self.check_least(1e-3, "temperature", "area")
         weight, seed = self.net.head_weight(), self.rng("projection").initial_seed()
         self.projection = Projection(weight.shape[1], self.dims, like=weight, seed=seed, hidden=True)
         self.views = self.rng("contrastive views")
         super().__post_init__()
 
     def trained(self) -> list[nn.Parameter]:
-        """Return the network and the projection."""
         return [*super().trained(), *self.projection.parameters()]
 
     def loss(self, batch: Rows, replay: Replay) -> tuple[Tensor, Rows]:

@@ -13,14 +13,11 @@ from odedm.core.accel.streams import SideStream
 from odedm.core.errors import choose
 from odedm.core.rows import Rows, Task, count
 from odedm.core.stored_names import stored
-from odedm.methods.base import Method, Replay
+from odedm.methods.base import Replay
 from odedm.methods.meta_learning import (
-    QUERY_PRECISIONS,
     Hypergradient,
-    NetFunction,
+    MetaLearner,
     Objective,
-    at_least,
-    class_range,
     hypergradient,
     rescale,
     with_memory,
@@ -33,7 +30,7 @@ SPLITS = {
 
 
 @stored("method/vrmcl")
-class VRMCL(Method):
+class VRMCL(MetaLearner):
     """One step of meta-learning per batch, its gradient averaged over time at the price of a second evaluation.
 
     Inner steps adapt the weights to chunks of the batch at learned rates A, one per weight; the meta loss ℳ(θ, A) is
@@ -51,40 +48,32 @@ class VRMCL(Method):
     storm: float = 0.15
     clip: float = 1.0
     chunk: int = 8
-    second_order: bool = True
     meta_updates: int = 1
     bn_refreshes: int = 1
     clamp_rates: bool = False
     split: str = "origin"
-    query_precision: str = "same"
 
-    function: NetFunction
     previous: Tensor
     rates: Tensor
     velocity: Tensor | None = field(init=False, default=None)
     order: torch.Generator
-    heads: list[tuple[int, int]]
     beside: SideStream
     queries: tuple[SideStream, SideStream]
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least("vrmcl", 1, chunk=self.chunk, meta_updates=self.meta_updates)
-        at_least("vrmcl", 0, bn_refreshes=self.bn_refreshes, storm=self.storm, clip=self.clip)
+        self.check_least(1, "chunk", "meta_updates")
+        self.check_least(0, "bn_refreshes", "storm", "clip")
         choose("split of vrmcl", self.split, SPLITS)
-        choose("query_precision of vrmcl", self.query_precision, QUERY_PRECISIONS)
-        self.function = NetFunction(self.net)
         self.previous = self.function.weights()
         self.rates = torch.full_like(self.previous, self.inner_rate)
         self.order = self.rng("order of inner chunks")
         device = self.previous.device
         self.beside, self.queries = SideStream(device), (SideStream(device), SideStream(device))
-        self.heads = [(0, self.net.classes)]
 
     def begin_task(self, task: Task) -> None:
         """The first step of a task finds no older iterate; v and A go on."""
         super().begin_task(task)
-        self.heads = [*self.heads[: task.index], class_range(task)]
         self.previous.copy_(self.function.weights())
 
     def observe(self, batch: Rows, replay: Replay) -> Rows:

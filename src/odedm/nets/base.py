@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from odedm.core.accel.triton_support import has_kernels
 from odedm.core.errors import UsageError
+from odedm.core.validators import Int
 from odedm.nets.grouped_batch_norm import GroupedBatchNorm, every_norm_groups, frozen_batch_stats, grouped
 from odedm.nets.second_derivatives import ConvolutionsDerivedTwice
 
@@ -81,7 +82,10 @@ class Net(nn.Module, ABC):
         return list(logits.split(sizes))
 
     def head_weight(self) -> Tensor:
-        """Return what each class looks for in the features: the weights [C, d] of the head's linear layer."""
+        """Return what each class looks for in the features [C, d]: the weights of the head, or of its linear layer."""
+        weight = getattr(self.head, "weight", None)
+        if isinstance(weight, Tensor):
+            return weight
         return next(module.weight for module in self.head.modules() if isinstance(module, nn.Linear))
 
 
@@ -115,6 +119,16 @@ def as_function(
         ConvolutionsDerivedTwice() if double_backward else nullcontext(),
     ):
         yield
+
+
+def copied_buffers(net: nn.Module) -> dict[str, Tensor]:
+    """Return copies of the buffers that a pass may change: all but those of our own BatchNorm, see `as_function`."""
+    return {
+        f"{path}.{name}" if path else name: buffer.clone()
+        for path, module in net.named_modules()
+        if not isinstance(module, GroupedBatchNorm)
+        for name, buffer in module.named_buffers(recurse=False)
+    }
 
 
 def can_fill_up(net: nn.Module, x: Tensor) -> bool:
@@ -256,12 +270,11 @@ def channels(shape: tuple[int, ...], net: str) -> int:
 
 
 def positive(net: str, **sizes: int) -> None:
-    """Refuse sizes of a net below 1.
+    """Refuse sizes of a net below 1, or so large that not even its plan can be made.
 
     >>> positive("vit", depth=0)
     Traceback (most recent call last):
-    odedm.UsageError: The net option depth of 'vit' must be 1 or more; 0 was given.
+    odedm.UsageError: The net option depth of 'vit' must be a whole number, 1 or more, up to 16777216; 0 was given.
     """
     for name, size in sizes.items():
-        if size < 1:
-            raise UsageError(f"The net option {name} of '{net}' must be 1 or more; {size} was given.")
+        Int(1, 1 << 24).validate(f"The net option {name} of '{net}'", size)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import operator
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,10 +12,11 @@ from typing import Any
 import torch
 
 from odedm.core.errors import unknown_name_error
+from odedm.core.options import cast_like
 from odedm.core.plugins import check_name
 from odedm.core.registry import NETS
 from odedm.core.rng import derive_seed
-from odedm.core.validators import is_scalar, refused
+from odedm.core.validators import is_scalar
 from odedm.nets.base import Net, start_training
 from odedm.nets.wrap import NetFactory
 
@@ -57,8 +57,8 @@ def options(name: str) -> dict[str, Any]:
     return {parameter.name: parameter.default for parameter in keywords if is_scalar(parameter.default)}
 
 
-def configure(name: str, shape: tuple[int, ...], classes: int, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all options of a net, the given ones in their declared type; refuse what does not fit it or the input.
+def configure(name: str, shape: tuple[int, ...], classes: int, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all options of a net, those of `settings` in their own type; refuse what does not fit it or the input.
 
     Nothing is computed or allocated for it: the net is built on the device "meta".
 
@@ -66,10 +66,10 @@ def configure(name: str, shape: tuple[int, ...], classes: int, given: Mapping[st
     {'patch': 16, 'depth': 6, 'width': 192, 'heads': 3, 'weights': ''}
     """
     values = options(name)
-    for key, value in given.items():
+    for key, value in settings.items():
         if key not in values:
             raise unknown_name_error(f"option of the net '{name}'", key, values)
-        values[key] = _cast(f"The net option {key} of '{name}'", value, type(values[key]))
+        values[key] = cast_like(f"The net option {key} of '{name}'", value, values[key])
     build_on_meta(name, shape, classes, values)
     return values
 
@@ -78,16 +78,15 @@ def build_on_meta(name: str, shape: tuple[int, ...], classes: int, options: Mapp
     """Build the net on the device "meta", where nothing is computed or allocated."""
     make, items = NETS[name].load(), tuple(options.items())
     # a cache must not keep a user's module alive, which a factory holds
-    return (_on_meta if isinstance(make, NetFactory) else _cached_on_meta)(make, shape, classes, items)
+    build = _on_meta.__wrapped__ if isinstance(make, NetFactory) else _on_meta
+    return build(make, shape, classes, items)
 
 
+@lru_cache(maxsize=64)
 def _on_meta(make: Any, shape: tuple[int, ...], classes: int, options: tuple[tuple[str, Any], ...]) -> Net:
     with torch.device("meta"):
         net: Net = make(shape, classes, **dict(options))
     return net
-
-
-_cached_on_meta = lru_cache(maxsize=64)(_on_meta)
 
 
 def build(
@@ -110,22 +109,3 @@ def initialising(seed: int) -> Iterator[None]:
         # not torch.manual_seed, which would seed every GPU of the caller as well
         torch.default_generator.manual_seed(derive_seed(seed, "init"))
         yield
-
-
-MOST = 1 << 24
-"""Units, blocks or pixels that an option of a net may ask for: beyond, not even its plan can be made."""
-
-
-def _cast(what: str, value: Any, kind: type) -> Any:
-    if kind is type(None):  # an option from outside that does not say what it takes
-        return value
-    try:
-        if kind is bool:
-            return value if isinstance(value, bool) else {"true": True, "false": False}[str(value).lower()]
-        # an index, not int(): 6.5 blocks are no 6 blocks
-        cast = operator.index(value) if kind is int and not isinstance(value, str) else kind(value)
-        if kind is int and abs(cast) > MOST:
-            raise ValueError
-    except (ValueError, TypeError, KeyError, OverflowError):
-        raise refused(what, f"of type {kind.__name__}", value) from None
-    return cast

@@ -13,7 +13,6 @@ from torch.nn import functional as F
 
 from odedm.core.accel.triton_support import has_kernels
 from odedm.core.stored_names import stored
-from odedm.nets.second_derivatives import normalised
 
 
 class GroupedBatchNorm(nn.modules.batchnorm._BatchNorm):
@@ -45,8 +44,6 @@ class GroupedBatchNorm(nn.modules.batchnorm._BatchNorm):
             return self._kernel(input, residual, relu)
         if self._has_kernel(input) and self._can_evaluate(input):
             return self._evaluate(input, residual, relu)
-        if self.double_backward and input.dim() == 4:
-            return normalised(input, residual, self.weight, self.bias, eps=self.eps, relu=relu)
         parts = input.split(self.groups) if self.groups else (input,)
         y = self._norm(input) if len(parts) == 1 else torch.cat([self._norm(part) for part in parts])
         y = y if residual is None else y + residual

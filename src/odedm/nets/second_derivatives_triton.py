@@ -1,18 +1,25 @@
 """BatchNorm with the sum and the ReLU that follow it, derivable twice, as Triton kernels.
 
 The forward and the first derivative are the kernels of `grouped_batch_norm_triton`; here are the two of the second:
-one that takes three means over every group, and one that goes over everything once. What they compute is written down
-in `odedm.nets.second_derivatives.TorchNorm.double_backward`.
+one that takes three means over every group, and one that goes over everything once. torch itself derives BatchNorm's
+second derivative by dozens of passes over memory: POCL's step takes 114 ms on an H200 with these kernels, 289 without.
+
+y = ReLU(γ x̂ + β + residual) with x̂ = rate · (x - centre). dz is dy behind the ReLU, a = mean dz, b = mean(dz · x̂), and
+dx = γ · rate · (dz - a - x̂ · b). The second derivative is that of the sum S of u · dx, u2 · dz, u3 · dγ and u4 · dβ. In
+x, S changes by x̂ and by the rate, which is -rate² · x̂ / N for a change of x.
 """
 
 # mypy: disable-error-code="no-untyped-def, untyped-decorator"
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from odedm.nets.grouped_batch_norm_triton import (
     HOST,
@@ -29,7 +36,6 @@ from odedm.nets.grouped_batch_norm_triton import (
     _tile,
     counters_for,
 )
-from odedm.nets.second_derivatives import Cotangents, normalised
 
 
 @triton.jit(do_not_specialize=HOST)
@@ -122,8 +128,17 @@ def _double_backward(
     tl.store(by_x + at, (speed[None, :] * bend).to(by_x.dtype.element_ty), mask=there)
 
 
+class Cotangents(NamedTuple):
+    """What is asked of a second derivative: one weight for every entry of the first."""
+
+    dx: Tensor
+    dresidual: Tensor | None
+    dweight: Tensor
+    dbias: Tensor
+
+
 class TritonNorm:
-    """The kernels of one layer for batches of groups; see `odedm.nets.second_derivatives.NormKernels`."""
+    """The kernels of one layer for batches of groups: BatchNorm with a sum and a ReLU, and both its derivatives."""
 
     def __init__(self, sizes: tuple[int, ...], counters: Tensor, starts: Tensor | None = None) -> None:
         self.sizes, self.counters, self.starts = sizes, counters, starts
@@ -202,12 +217,63 @@ class TritonNorm:
         return by_dy, by_x, by_weight
 
 
+class Normalised(torch.autograd.Function):
+    """Maps [n, c, h, w] normalised by group, plus others, cut by a ReLU: see `double_backward_norm`."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, residual: Tensor | None, weight: Tensor, bias: Tensor, kernels: TritonNorm, *how: Any
+    ) -> Tensor:
+        """Normalise, add, cut."""
+        eps, relu = how
+        y, centre, rate = kernels.normalise(x, residual, weight, bias, eps=eps, relu=relu)
+        ctx.save_for_backward(x, y, weight, centre, rate)
+        ctx.kernels, ctx.has_residual, ctx.relu = kernels, residual is not None, relu
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+        """Gradients by maps, addend, weight and bias, which can be derived again."""
+        found = NormalisedBack.apply(dy, *ctx.saved_tensors, ctx.kernels, ctx.has_residual, ctx.relu)  # type: ignore[no-untyped-call]
+        return (*found, None, None, None)
+
+
+class NormalisedBack(torch.autograd.Function):
+    """The gradients of `Normalised`."""
+
+    @staticmethod
+    def forward(ctx: Any, dy: Tensor, *rest: Any) -> tuple[Tensor | None, ...]:
+        """By maps, addend, weight and bias."""
+        *maps, ctx.kernels, has_residual, ctx.relu = rest
+        *found, mean_slope, mean_turn = ctx.kernels.backward(dy, *maps, has_residual=has_residual, relu=ctx.relu)
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(dy, *maps, mean_slope, mean_turn)
+        return tuple(found)
+
+    @staticmethod
+    @once_differentiable
+    def backward(
+        ctx: Any, ux: Tensor | None, uresidual: Tensor | None, uweight: Tensor | None, ubias: Tensor | None
+    ) -> tuple[Tensor | None, ...]:
+        """By dy, x and weight; the statistics count as what they are of x."""
+        _, x, _, weight, *_ = ctx.saved_tensors
+        up = Cotangents(
+            torch.zeros_like(x) if ux is None else ux,
+            uresidual,
+            torch.zeros_like(weight) if uweight is None else uweight,
+            torch.zeros_like(weight) if ubias is None else ubias,
+        )
+        by_dy, by_x, by_weight = ctx.kernels.double_backward(up, *ctx.saved_tensors, relu=ctx.relu)
+        return by_dy, by_x, None, by_weight, None, None, None, None, None
+
+
 def double_backward_norm(
     x: Tensor, residual: Tensor | None, weight: Tensor, bias: Tensor, kernels: TritonNorm, *, eps: float, relu: bool
 ) -> Tensor:
     """Maps [Σ sizes, c, h, w] normalised by group, with residual and ReLU; derivable twice, no statistics move."""
     x, residual = _rows_of_channels(x, residual)
-    return normalised(x, residual, weight, bias, eps=eps, relu=relu, kernels=kernels)
+    y: Tensor = Normalised.apply(x, residual, weight, bias, kernels, eps, relu)  # type: ignore[no-untyped-call]
+    return y
 
 
 def trial(device: torch.device) -> None:

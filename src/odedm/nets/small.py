@@ -1,4 +1,4 @@
-"""Small networks: two hidden layers for vectors, two or three convolutions for small images."""
+"""Small networks: one layer or two hidden ones for vectors, two or three convolutions for small images."""
 
 from __future__ import annotations
 
@@ -11,6 +11,25 @@ from torch import Tensor, nn
 from odedm.core.stored_names import stored
 from odedm.nets.base import Net, channels, positive
 from odedm.nets.grouped_batch_norm import Norm2d
+
+
+@stored("net/linear")
+@final
+class Linear(Net):
+    """A linear layer on flattened inputs, which are the features.
+
+    >>> Linear((4,), 3).features(torch.ones(1, 4))
+    tensor([[1., 1., 1., 1.]])
+    """
+
+    def __init__(self, shape: tuple[int, ...], classes: int) -> None:
+        super().__init__()
+        self.classes = classes
+        self.head = nn.Linear(torch.Size(shape).numel(), classes)
+
+    def backbone(self, x: Tensor) -> Tensor:
+        """Return the inputs [n, d]."""
+        return x.flatten(1)
 
 
 @stored("net/mlp")

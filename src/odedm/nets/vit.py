@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from odedm.core.errors import UsageError
 from odedm.core.stored_names import stored
 from odedm.nets.base import Net, channels, positive
-from odedm.nets.vit_weights import read_weights
+from odedm.nets.weights_file import read_weights
 
 EPSILON = 1e-6
 """LayerNorm's, as in published weights; torch's own default is ten times as much."""

@@ -14,6 +14,7 @@ from odedm.core.errors import UsageError, describe_error, short_repr, unknown_na
 from odedm.core.stored_names import stored
 from odedm.core.validators import is_scalar
 from odedm.nets.base import Net, evaluating
+from odedm.nets.weights_file import read_weights
 
 OUTPUTS = ("classes", "num_classes", "n_classes", "num_labels")
 """Keywords by which a class from outside is told how many outputs it has, the first that it knows."""
@@ -42,14 +43,9 @@ class WrappedNet(Net):
 
         A single row has no deviation: where torch's BatchNorm1d would refuse it, running statistics take its place.
         """
+        norms = []
         if x.shape[0] == 1 and self.training:
             norms = [module for module in self.body.modules() if type(module) is nn.BatchNorm1d and module.training]
-            if norms:
-                return self._single_row(x, norms)
-        features: Tensor = self.body(x)
-        return features
-
-    def _single_row(self, x: Tensor, norms: list[nn.BatchNorm1d]) -> Tensor:
         try:
             for norm in norms:
                 norm.training = False
@@ -166,6 +162,58 @@ def _computes(net: Net, x: Tensor, logits: Tensor) -> bool:
         return False
 
 
+FINISHING = ("head", "weights", "freeze")
+"""Options of every net from outside: the name of the last layer, a file of weights, what is frozen."""
+
+
+def finished(
+    module: nn.Module,
+    shape: tuple[int, ...],
+    classes: int | None,
+    *,
+    head: str = "",
+    weights: str = "",
+    freeze: str = "",
+) -> Net:
+    """Make a `Net` of a module with the weights of a safetensors file, if one is named, and parts of it frozen.
+
+    The file has the module's own names; where its last layer is missing or for other classes, the fresh one stays.
+    `freeze` is "all", which is all but the head, or the name of the last layer that is frozen.
+    """
+    if weights:
+        layers = [name for name, layer in module.named_modules() if isinstance(layer, nn.Linear)]
+        read_weights(module, weights, head=head or (layers[-1] if layers else "head"))
+    net = wrap(module, shape, classes, head)
+    if freeze:
+        freeze_layers(net, freeze)
+    return net
+
+
+def freeze_layers(net: Net, last: str) -> None:
+    """Freeze all but the head ("all"), or all layers up to one by its name, in evaluation mode for good.
+
+    >>> net = wrap(nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3)), (4,), 3)
+    >>> freeze_layers(net, "1")
+    >>> [name for name, weight in net.named_parameters() if weight.requires_grad], net.body[1].training
+    (['head.weight', 'head.bias'], False)
+    """
+    prefix = "body." if isinstance(net, WrappedNet) else ""
+    head = set(net.head.modules())
+    layers = {name: module for name, module in net.named_modules() if module not in head}
+    names = [name.removeprefix(prefix) for name in layers if name not in ("", "body")]
+    if last != "all" and last not in names:
+        raise unknown_name_error("layer that can be frozen", last, ["all", *names])
+    listed = list(layers)
+    below = [place for place, name in enumerate(listed) if f"{name}.".startswith(f"{prefix}{last}.")]
+    count = len(listed) if last == "all" else 1 + below[-1]
+    net.train()
+    for name in listed[:count]:
+        for weight in layers[name].parameters(recurse=False):
+            weight.requires_grad_(requires_grad=False)
+        if name and not any(other.startswith(f"{name}.") for other in listed[count:]):
+            layers[name].training = False
+
+
 class NetFactory:
     """Makes nets of an `nn.Module`, by copying it, or of a class or function of modules, by calling it.
 
@@ -183,21 +231,23 @@ class NetFactory:
             for name, parameter in self.parameters.items()
             if is_scalar(parameter.default) and name not in OUTPUTS
         ]
-        if "head" not in self.parameters:
-            options.append(inspect.Parameter("head", inspect.Parameter.KEYWORD_ONLY, default=""))
+        options += [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default="")
+            for name in FINISHING
+            if name not in self.parameters
+        ]
         self.__signature__ = inspect.Signature(options)
 
-    def __call__(self, shape: tuple[int, ...], classes: int, *, head: str = "", **options: Any) -> Net:
+    def __call__(self, shape: tuple[int, ...], classes: int, **options: Any) -> Net:
         """Make a net for inputs of a shape and so many classes."""
-        if "head" in self.parameters:
-            options["head"], head = head, ""
+        finishing = {name: options.pop(name, "") for name in FINISHING if name not in self.parameters}
         if torch.get_default_device().type == "meta":
             try:
-                return wrap(self.make(shape, classes, options).to("meta"), shape, classes, head)
+                return finished(self.make(shape, classes, options).to("meta"), shape, classes, **finishing)
             except Exception:  # not every module can be planned without being computed
                 with torch.device("cpu"):
-                    return wrap(self.make(shape, classes, options), shape, classes, head)
-        return wrap(self.make(shape, classes, options), shape, classes, head)
+                    return finished(self.make(shape, classes, options), shape, classes, **finishing)
+        return finished(self.make(shape, classes, options), shape, classes, **finishing)
 
     def make(self, shape: tuple[int, ...], classes: int, options: Mapping[str, Any]) -> nn.Module:
         """Make the module itself: a copy, or what the class or function gives."""

@@ -9,9 +9,9 @@ import csv
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -26,17 +26,17 @@ from odedm.memory.settings import ODEDM, Reservoir, consolidator
 from odedm.report.wording import csv_text
 from odedm.results.provenance import provenance
 from odedm.selection.prototype_settings import DAC, Prototypes
-from odedm.training.engine_config import resolve_device
 from odedm.training.experiment import Experiment
 from odedm.training.model_view import MethodView
-from odedm.training.numerics import process_numerics, settle
+from odedm.training.numerics import deterministic_numerics, synchronizer
+from odedm.training.preparation import resolve_device
 from odedm.training.run import Run
 
 FILE = "dac_timing.csv"
 MAX_BYTES, MAX_SECONDS = 1 << 24, 1e9
 PHASES = ("reduce", "centre", "select")
 """What DAC changes; features are there already, and nothing is annotated."""
-NONE = "none"
+NO_DAC = "none"
 
 
 class Timing(NamedTuple):
@@ -56,10 +56,27 @@ class Timing(NamedTuple):
     commit: str
     seconds: float = 0.0
 
+    @property
+    def choice(self) -> tuple[object, ...]:
+        """What was chosen from what."""
+        return self[1:5]
+
+    @property
+    def origin(self) -> tuple[object, ...]:
+        """Where it was measured."""
+        return self[5:9]
+
+    @property
+    def whole(self) -> bool:
+        """Whether the rows are those of all classes."""
+        return self.data == EMBEDDED.data and self.choice in EMBEDDED.cells()
+
 
 @dataclass(frozen=True)
 class TimingPlan:
     """Which choices are timed: each number of rows at the largest k, and each k at the largest number of rows.
+
+    With `whole` rows of all classes stand for those of one, where no class has as many.
 
     >>> plan = TimingPlan("cifar10", rows=(100, 200), k=(3, 6), repeats=1)
     >>> [(n, k, dac) for n, k, dac, _ in plan.cells()][:4]
@@ -72,13 +89,12 @@ class TimingPlan:
     dac: tuple[str, ...] = ("3x2", "3x4", "5x3")
     repeats: int = 5
     whole: bool = False
-    """Whether rows of all classes stand for those of one, where no class has as many."""
 
     def cells(self) -> list[tuple[int, int, str, int]]:
-        """Rows, k, DAC and repeat of every timing: all cells once, small ones first, then all a second time."""
+        """Return rows, k, DAC and repeat of every timing: all cells once, small ones first, then all a second time."""
         sizes = {(n, max(self.k)) for n in self.rows} | {(max(self.rows), k) for k in self.k}
         ordered = sorted(sizes, key=lambda size: (size[0] * size[1], size))
-        return [(n, k, dac, repeat) for repeat in range(self.repeats) for n, k in ordered for dac in (NONE, *self.dac)]
+        return [(n, k, dac, i) for i in range(self.repeats) for n, k in ordered for dac in (NO_DAC, *self.dac)]
 
 
 PAPER = TimingPlan("cifar10", rows=(625, 1250, 2500, 5000), k=(6, 13, 19, 47, 160, 320, 480))
@@ -111,8 +127,8 @@ def measure(
     place = resolve_device(device)
     made = provenance(place, "")
     origin = (str(made["device"]), threads, str(made["torch"]), str(made.get("commit") or ""))
-    timings = [each for each in load(folder) if each[5:9] == origin and each.data == plan.data]
-    done = {each[1:5] for each in timings}
+    timings = [timing for timing in load(folder) if timing.origin == origin and timing.data == plan.data]
+    done = {timing.choice for timing in timings}
     todo = [cell for cell in plan.cells() if cell not in done]
     if not todo:
         return timings
@@ -121,7 +137,7 @@ def measure(
     if not path.exists():
         append_line(path, ",".join(Timing._fields))
     warm: set[str] = set()
-    with process_numerics(threads):
+    with deterministic_numerics(threads):
         for left, (n, k, dac, repeat) in zip(range(len(todo), 0, -1), todo, strict=True):
             if until is not None and time.monotonic() >= until:
                 break
@@ -140,40 +156,39 @@ def measure(
 def class_features(plan: TimingPlan, device: str, threads: int) -> Tensor:
     """Return the features of the first class's rows, or of all, by a network that has learned the first task."""
     data = load_dataset(plan.data)
-    classes = data.classes // data.tasks
-    first, tested = data.label < classes, data.test_label < classes
-    task = replace(
+    run = Run(
+        Experiment(
+            Reservoir(200),
+            method="derpp",
+            options={"lr": 0.03},
+            data=data.name,
+            class_order="natural",
+            first_tasks=1,
+            device=device,
+            threads=threads,
+        ),
         data,
-        image=data.image[first],
-        label=data.label[first],
-        test_image=data.test_image[tested],
-        test_label=data.test_label[tested],
-        class_names=data.class_names[:classes],
-        tasks=1,
-        known_checksum=None,
     )
-    place: dict[str, Any] = {"device": device, "threads": threads}
-    experiment = Experiment(Reservoir(200), method="derpp", options={"lr": 0.03}, data=data.name, **place)
-    learned = Run(experiment, task).finish()
-    image = data.image if plan.whole else task.image[task.label == 0]
-    features = MethodView(learned.method, task.transform).embed(image.to(next(learned.method.net.parameters()).device))
-    if max(plan.rows) > len(features):
+    learned = run.finish()
+    image = data.image if plan.whole else data.image[data.label == 0]
+    if max(plan.rows) > len(image):
         whose = f"'{plan.data}'" if plan.whole else f"The first class of '{plan.data}'"
-        raise UsageError(f"{whose} has {len(features)} rows, and up to {max(plan.rows)} are to be timed.")
-    return features
+        raise UsageError(f"{whose} has {len(image)} rows, and up to {max(plan.rows)} are to be timed.")
+    place = next(learned.method.net.parameters()).device
+    return MethodView(learned.method, data.transform).embed(image.to(place))
 
 
 def time_choice(points: Tensor, k: int, dac: str, *, seed: int) -> float:
     """Return the seconds of one choice, as a run would make it at the end of a task with one class."""
-    pair = None if dac == NONE else cast(tuple[int, int], tuple(map(int, dac.split("x"))))
+    pair = None if dac == NO_DAC else cast(tuple[int, int], tuple(map(int, dac.split("x"))))
     choose = consolidator(ODEDM(k, k=k, selection=Prototypes(dac=pair and DAC(*pair, sample=None))))
     assert choose is not None
     rows = {"image": points, "label": torch.zeros(len(points), dtype=torch.int64, device=points.device)}
-    timer = Timer(settle(points.device))
+    timer = Timer(synchronizer(points.device))
     start = time.process_time()
     choose(rows, [0], cast(ModelView, _Features()), rng=generator(seed, "timed choice"), timer=timer)
-    own = time.process_time() - start
-    return own if points.device.type == "cpu" else sum(timer.seconds.get(phase, 0.0) for phase in PHASES)
+    seconds = time.process_time() - start
+    return seconds if points.device.type == "cpu" else sum(timer.seconds.get(phase, 0.0) for phase in PHASES)
 
 
 def load(folder: Path) -> list[Timing]:
@@ -193,8 +208,8 @@ def load(folder: Path) -> list[Timing]:
 
 def latest(timings: Iterable[Timing], plan: TimingPlan) -> list[Timing]:
     """Return the timings of a plan that were made where the last of them was made."""
-    rows = [each for each in timings if each.data == plan.data and each[1:5] in {*plan.cells()}]
-    return [each for each in rows if each[5:9] == rows[-1][5:9]]
+    planned = [timing for timing in timings if timing.data == plan.data and timing.choice in plan.cells()]
+    return [timing for timing in planned if timing.origin == planned[-1].origin]
 
 
 def shown_timings(folder: Path, *, mini: bool = False) -> list[Timing]:

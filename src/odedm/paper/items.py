@@ -15,9 +15,8 @@ from typing import Any
 from odedm.core.configuration import settings_of
 from odedm.core.errors import UsageError, choose
 from odedm.core.plain_data import flatten
-from odedm.core.registry import normalize_name
 from odedm.paper.mini import miniature
-from odedm.paper.printed import PRINTED_WITH
+from odedm.paper.protocol import POLICIES
 from odedm.paper.studies import ready
 from odedm.results.folder import FinishedRun
 from odedm.studies.merging import read_all
@@ -70,16 +69,16 @@ class PaperItem:
         return f"{kind.title()} {self.name.removeprefix(kind)}"
 
 
-def _read_items() -> dict[str, PaperItem]:
-    tables = tomllib.loads(files(__package__).joinpath("items.toml").read_text(encoding="utf-8"))
-    lists: dict[str, dict[str, Any]] = {
-        name: {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
-        for name, table in tables.items()
-    }
-    return {name: PaperItem(name, **table) for name, table in lists.items()}
+def _toml(name: str) -> dict[str, Any]:
+    return tomllib.loads(files(__package__).joinpath(name).read_text(encoding="utf-8"))
 
 
-ITEMS = _read_items()
+def _item(name: str, table: dict[str, Any]) -> PaperItem:
+    values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
+    return PaperItem(name, **values)
+
+
+ITEMS = {name: _item(name, table) for name, table in _toml("items.toml").items()}
 """By name; figure 3 has three parts, each with runs of its own."""
 
 
@@ -112,7 +111,7 @@ def run_signature(described: Mapping[str, Any]) -> str:
     """Return what a plan of the paper's and its result have in common and no other run has; it needs no data."""
     flat = flatten({name: value for name, value in described.items() if name not in _speed_settings()})
     settings = {name: value for name, value in flat.items() if name not in MEMORY_SETTINGS and value != {}}
-    usual = PRINTED_WITH.get(normalize_name(str(flat.get("method"))), "reservoir")
+    usual = POLICIES.get(str(flat.get("method")), "reservoir")
     name = flat.get("memory.name")
     policy = "reservoir" if name == "reservoir" else flat.get("memory.policy") or usual
     settings["memory"] = "odedm" if name == "odedm" else "plain" if policy == usual else policy
@@ -136,9 +135,7 @@ def shipped_runs() -> list[FinishedRun]:
     return list(read_all(sorted(SHIPPED.glob("*.jsonl.gz"))).values())
 
 
-CHANGES: list[dict[str, Any]] = tomllib.loads(files(__package__).joinpath("changes.toml").read_text(encoding="utf-8"))[
-    "change"
-]
+CHANGES: list[dict[str, Any]] = _toml("changes.toml")["change"]
 CHANGED = "†"
 """Marks numbers of runs that are older than a change of their algorithm."""
 

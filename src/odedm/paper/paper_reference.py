@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from odedm.paper.printed import published
-from odedm.paper.protocol import protocol_deviations
+from odedm.paper.printed import BEST, by_spot, dataset_of, spots
+from odedm.paper.protocol import DATA, protocol_deviations
 from odedm.report.published_number import PaperMetric, Published
-from odedm.results.schema import is_numbers
+
+OTHER_STREAM = {"limit", "blur", "noise", "task_classes", "domain", "recurring", "shuffle"}
+"""Settings with another value of which a run has no printed number at all."""
 
 
 class PaperReference:
@@ -21,31 +23,9 @@ class PaperReference:
 
     @staticmethod
     def value(metric: PaperMetric, settings: Mapping[str, Any], *, tasks: int, best: bool = False) -> Published | None:
-        """Return the paper's number for a configuration, None where it has none or varies something else.
-
-        It gives none for mixup, without DAC, for a few rows a class, for blurred tasks, for wrong labels, and for
-        streams whose tasks are unequal or share classes.
-        """
-        odedm, capacity = settings["memory.name"] == "odedm", settings.get("memory.capacity")
-        dac, k, rho = settings.get("memory.dac", ()), settings.get("memory.k"), settings.get("memory.rho")
-        varied = odedm and (settings.get("memory.mixup") or dac is None or not settings.get("memory.k", 1))
-        varied = varied or any(settings.get(name) for name in ("limit", "blur", "noise", "task_classes", "domain"))
-        varied = varied or settings.get("recurring", 1) != 1 or not settings.get("shuffle", True)
-        if varied or not isinstance(capacity, int):
+        """Return the paper's number for a configuration, None where it has none or varies something else."""
+        data = dataset_of(settings)
+        if not data or tasks != DATA[data]["tasks"] or OTHER_STREAM.intersection(protocol_deviations(settings)):
             return None
-        return published(
-            metric,
-            data=settings["data"],
-            method=settings["method"],
-            capacity=capacity,
-            memory="odedm" if odedm else str(settings.get("memory.policy", "reservoir")),
-            imbalance=str(settings.get("imbalance", "standard")),
-            tasks=tasks,
-            k=k if isinstance(k, int) else None,
-            rho=rho if isinstance(rho, int | float) else None,
-            dac=(int(dac[0]), int(dac[1])) if is_numbers(dac, 2) else None,
-            distance=str(settings.get("memory.distance", "sinkhorn")),
-            best=best,
-            fit=settings.get("options.fit") is True,
-            epochs=settings["epochs"] if isinstance(settings.get("epochs"), int) else 1,
-        )
+        places = [spot._replace(variant=BEST) for spot in spots(settings)] if best else spots(settings)
+        return next((by_spot()[spot, metric] for spot in places if (spot, metric) in by_spot()), None)

@@ -12,22 +12,20 @@ from typing import Any
 
 from odedm.core.registry import DISTANCES, WITHOUT_CLUSTERS, normalize_name
 from odedm.memory.paper_preset import AUXILIARY, paper_preset
-from odedm.paper.printed import EPOCHS, TASKS
 from odedm.selection.flat_settings import OF_DAC
 from odedm.studies.grid import PLAIN, Grid, Values
 
 _PROTOCOL: dict[str, Any] = tomllib.loads(files(__package__).joinpath("protocol.toml").read_text(encoding="utf-8"))
-PAPER_DATA = ("cifar10", "cifar100", "tiny-imagenet", "imagenet-r")
-WITHOUT_ODEDM = ((PLAIN,), ("none",))
+DATA: dict[str, dict[str, Any]] = _PROTOCOL["data"]
+"""Tasks, classes and network by data set."""
+POLICIES: dict[str, str] = _PROTOCOL["policies"]
+RETRIEVALS: dict[str, str] = _PROTOCOL["retrievals"]
+EPOCHS = {1: "online-1-epoch", 50: "offline-50-epochs"}
+"""What a table of other methods calls the standard setting."""
 STREAM: dict[str, Any] = _PROTOCOL["stream"]
-NETS: dict[str, tuple[str, dict[str, Any]]] = {
-    data: (entry["net"], entry["options"]) for data, entry in _PROTOCOL["nets"].items()
-}
-RESNET = NETS["cifar10"]
+WITHOUT_ODEDM = ((PLAIN,), ("none",))
 CONSTANTS: dict[str, dict[str, Any]] = _PROTOCOL["constants"]
 """Hyper-parameters by method."""
-OWN_RETRIEVALS = {"mir": "mir", "aser": "aser", "cope": "balanced"}
-"""Methods that choose the rows they replay by themselves."""
 
 
 def constants(method: str, data: str, capacity: int) -> dict[str, Any]:
@@ -60,25 +58,23 @@ def with_explicit_settings(grid: Grid) -> tuple[Grid, ...]:
     Elsewhere the paper ran nothing, and the library's defaults hold, but for how a method meets the memory.
     """
     (data,) = grid.axes["data"]
-    if data not in PAPER_DATA:
+    if data not in DATA:
         usual = {name: (value,) for name, value in AUXILIARY.items()} | {"dac_sample": ("none",)}
         return (replace(grid, axes={**({} if grid.axes["memory"] in WITHOUT_ODEDM else usual), **grid.axes}),)
     return tuple(_whole(grid, data, capacity) for capacity in grid.axes["capacity"])
 
 
 def _whole(grid: Grid, data: str, capacity: int) -> Grid:
-    net, net_options = NETS[data]
-    axes = {**STREAM, "tasks": TASKS[normalize_name(data)], "net": net}
+    axes = {**STREAM, "tasks": DATA[data]["tasks"], "net": DATA[data]["net"]}
     if grid.axes["memory"] not in WITHOUT_ODEDM:
         distances = grid.axes.get("distance", ("sinkhorn",))
         preset = {"rho": None, "k": None, **paper_preset(*distances[:1])}
         axes |= {name: "none" if value is None else value for name, value in preset.items()}
-    options = {method: _options(method, data, capacity, grid.options) for method in grid.axes["method"]}
     return replace(
         grid,
         axes={**{name: (value,) for name, value in axes.items()}, **grid.axes, "capacity": (capacity,)},
-        options=options,
-        net_options={name: (value,) for name, value in net_options.items()} | dict(grid.net_options),
+        options={method: _options(method, data, capacity, grid.options) for method in grid.axes["method"]},
+        net_options={name: (value,) for name, value in DATA[data]["net_options"].items()} | dict(grid.net_options),
     )
 
 
@@ -92,33 +88,36 @@ def _options(method: str, data: str, capacity: int, given: Mapping[str, Mapping[
 
 
 def protocol_deviations(settings: Mapping[str, Any]) -> list[str]:
-    """In which settings a run's flat configuration is not what the paper ran; learning rates are not reported there.
+    """Return in which settings a run's flat configuration is not what the paper ran; it reports no learning rates.
 
     A setting that an older result lacks was not there to be changed.
 
     >>> dual = {"data": "cifar10", "method": "derpp", "memory.name": "odedm"}
-    >>> protocol_deviations({**dual, "batch": 1, "memory.gamma": 0.0})
-    ['batch', 'memory.gamma']
+    >>> protocol_deviations({**dual, "batch": 1, "memory.gamma": 0.0, "optimizer_options.nesterov": True})
+    ['batch', 'memory.gamma', 'optimizer_options.nesterov']
     """
-    return [name for name, value in _expected(settings).items() if name in settings and settings[name] != value]
+    expected = _expected(settings)
+    others = [name for name, value in expected.items() if name in settings and settings[name] != value]
+    optimizer = [name for name in settings if name.startswith("optimizer_options") and settings[name] not in (None, {})]
+    return others + optimizer
 
 
 def _expected(settings: Mapping[str, Any]) -> dict[str, Any]:
     """What the paper's run has, of the settings in which ours can depart from it."""
-    data = next((name for name in PAPER_DATA if normalize_name(name) == normalize_name(str(settings.get("data")))), "")
+    name = normalize_name(str(settings.get("data")))
+    data = next((data for data in DATA if normalize_name(data) == name), "")
     method, capacity = str(settings.get("method")), settings.get("memory.capacity")
-    net, net_options = NETS.get(data, RESNET)
-    free = ("imbalance", "precision")
-    found = {name: None if value == "none" else value for name, value in STREAM.items() if name not in free}
-    found["retrieval"] = OWN_RETRIEVALS.get(method, found["retrieval"])
-    if settings.get("epochs") in EPOCHS:
-        del found["epochs"]
-    found |= {"net": net, **{f"net_options.{name}": value for name, value in net_options.items()}}
-    own = constants(method, data, capacity if isinstance(capacity, int) else 0)
+    free = {"imbalance", "precision", *(["epochs"] if settings.get("epochs") in EPOCHS else [])}
+    expected = {name: None if value == "none" else value for name, value in STREAM.items() if name not in free}
+    expected["retrieval"] = RETRIEVALS.get(method, expected["retrieval"])
+    network = DATA[data or "cifar10"]
+    expected |= {"net": network["net"]}
+    expected |= {f"net_options.{name}": value for name, value in network["net_options"].items()}
     idle = {"lr", "fit"}  # the one is not reported, the other has a table of its own
     if method == "puridiver" and not settings.get("options.fit"):
         idle |= {"fit_epochs", "warmup"}
-    found |= {f"options.{name}": value for name, value in own.items() if name not in idle}
+    fixed = constants(method, data, capacity if isinstance(capacity, int) else 0)
+    expected |= {f"options.{name}": value for name, value in fixed.items() if name not in idle}
     if settings.get("memory.name") == "odedm":
         distance = str(settings.get("memory.distance", "sinkhorn"))
         # the paper chose no rows without clusters, nor by a distance of a plug-in's: these deviate in the distance
@@ -126,5 +125,5 @@ def _expected(settings: Mapping[str, Any]) -> dict[str, Any]:
         preset.pop("short_policy")  # a result has it by the policy's own name
         if settings.get("memory.dac", ()) is None:
             preset = {name: value for name, value in preset.items() if name not in OF_DAC}
-        found |= {f"memory.{name}": value for name, value in preset.items()}
-    return found
+        expected |= {f"memory.{name}": value for name, value in preset.items()}
+    return expected

@@ -2,113 +2,85 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+import tomllib
+from dataclasses import replace
 from importlib.resources import files
 from typing import Any
 
 from odedm.core.errors import UsageError, choose
-from odedm.paper.baselines import CAPACITIES, baseline_grids
-from odedm.paper.printed import BORROWED, numbers, share_of
-from odedm.paper.protocol import PAPER_DATA, with_explicit_settings
-from odedm.studies.grid import PLAIN, Grid, Values
+from odedm.paper.printed import numbers, share_of
+from odedm.paper.protocol import DATA, with_explicit_settings
+from odedm.studies.grid import PLAIN, Grid
 from odedm.studies.spec import Study, parse
 
-CATALOGUE_NAMES = {"derpprefresh": "refresh"}
+_FOLDER = files(__package__).joinpath("ready")
+_PRINTED: dict[str, dict[str, Any]] = tomllib.loads(_FOLDER.joinpath("printed.toml").read_text(encoding="utf-8"))
+_FILES = (
+    "table4",
+    "dac-sweep",
+    "dac-runtime",
+    "ablation",
+    "distances",
+    "forgetting",
+    "density",
+    "equal-tuning",
+    "mini",
+)
 
 
-@dataclass(frozen=True)
-class Ready:
-    """A study by name: what it shows, and the paper's tables whose cells it runs; without any it is a file in `ready`.
-
-    `tables` are named without the data set behind it, `metric` is what of them is looked at.
-    """
-
-    about: str
-    tables: tuple[str, ...] = ()
-    metric: str = "acc_last"
-    data: str = "cifar10"
-    options: Mapping[str, Mapping[str, Values]] = field(default_factory=dict)
+def _file(name: str) -> Study:
+    return parse(_FOLDER.joinpath(f"{name}.toml").read_text(encoding="utf-8"), name)
 
 
-READY = {
-    "table1": Ready(
-        "Eight methods with and without ODEDM, every λ, setting and k of the paper.",
-        ("table1", "full"),
-    ),
-    "table4": Ready("Other methods, online and at 50 epochs, and bounds.", (BORROWED,)),
-    "dac-sweep": Ready("Clusters and depth of divide-and-conquer for each ρ."),
-    "dac-runtime": Ready("Seconds of whole runs, with and without DAC."),
-    "ablation": Ready("Over ρ: with DAC, without it, and mixup; and plain."),
-    "distances": Ready("Sinkhorn, L2, L1 and MMD."),
-    "fitting": Ready(
-        "PuriDivER with its fit to the memory.", ("puridiver_fitting",), options={"puridiver": {"fit": (True,)}}
-    ),
-    "imagenet-r": Ready("ImageNet-R with a vision transformer.", ("imagenet_r",), data="imagenet-r"),
-    "forgetting": Ready("Forgetting-rate curves at each λ, with and without ODEDM."),
-    "density": Ready("What the memory holds of each class, with and without ODEDM."),
-    "task-il": Ready("The Task-IL tables; the same runs as table1, looked at otherwise.", ("task_il",), "task_il_last"),
-    "mini": Ready("Every kind of evidence, small, on the embedded images, in minutes."),
-}
+READY: dict[str, str] = {name: table["about"] for name, table in _PRINTED.items()}
+READY |= {name: _file(name).about for name in _FILES}
+"""What each study by name shows."""
 
 
 def ready(name: str, data: str | None = None) -> Study:
-    """A ready study, on its own data or on another.
+    """Return a ready study, on its own data or on another.
 
     >>> len(ready("dac-sweep").experiments())
     140
     """
-    found = choose("study", name, READY)
-    if found.tables:
-        return Study(name, printed(found, data or found.data), about=found.about)
-    study = parse(files(__package__).joinpath("ready", f"{name}.toml").read_text(encoding="utf-8"), name)
-    other = {} if data is None else {"data": (data,)}
-    grids = [replace(grid, axes={**grid.axes, **other}) for grid in study.grids]
-    whole = tuple(each for grid in grids for each in with_explicit_settings(grid))
-    return replace(study, about=found.about, grids=whole)
+    choose("study", name, READY)
+    if name in _PRINTED:
+        return Study(name, printed(name, data or _PRINTED[name].get("data", "cifar10")), about=READY[name])
+    study = _file(name)
+    grids = [grid if data is None else replace(grid, axes={**grid.axes, "data": (data,)}) for grid in study.grids]
+    return replace(study, grids=tuple(whole for grid in grids for whole in with_explicit_settings(grid)))
 
 
-def printed(ready: Ready, data: str) -> tuple[Grid, ...]:
-    """A grid for each setting, λ and variant of the paper's tables, with the methods that have a number there.
+def printed(name: str, data: str) -> tuple[Grid, ...]:
+    """Return a grid for each setting, λ and variant of a study's tables, with the methods that have a number there.
 
     A variant is `none` or `odedm-k`.
     """
-    plain = data.replace("-", "")
-    cells = [cell for cell in numbers() if cell[0].removesuffix(f"_{cell[1]}") in ready.tables]
+    tables, metric = _PRINTED[name]["tables"], _PRINTED[name].get("metric", "acc_last")
+    cells = [cell for cell in numbers() if cell.table.removesuffix(f"_{cell.data}") in tables]
     methods: dict[tuple[str, int, str], dict[str, None]] = {}
-    for _, own, setting, size, method, variant, metric in cells:
-        shown = variant == "none" or variant.removeprefix("odedm-").isdigit()
-        if own == plain and metric == ready.metric and shown:
-            methods.setdefault((setting, int(size), variant), {})[CATALOGUE_NAMES.get(method, method)] = None
+    for cell in cells:
+        shown = cell.variant == "none" or cell.variant.removeprefix("odedm-").isdigit()
+        if cell.data == data and cell.metric == metric and shown:
+            place = cell.setting, int(cell.capacity), cell.variant
+            methods.setdefault(place, {})[cell.method] = None
     if not methods:
-        known = [name for name in PAPER_DATA if any(cell[1] == name.replace("-", "") for cell in cells)]
+        known = [known for known in DATA if any(cell.data == known for cell in cells)]
         raise UsageError(
             f"The paper has no such table for '{data}'; it has one for {', '.join(known)}. "
             "Any data set can be had in `mini`, `ablation`, `distances`, `dac-sweep`, `forgetting`, or in a TOML file."
         )
-    if BORROWED in ready.tables:
-        return (*baseline_grids(data), *_with_odedm(data))
     grids: list[Grid] = []
+    options = {
+        method: {name: (value,) for name, value in values.items()}
+        for method, values in _PRINTED[name].get("options", {}).items()
+    }
     for (setting, capacity, variant), names in methods.items():
-        axes: dict[str, Any] = {
-            "data": (data,),
-            "imbalance": (setting,),
-            "method": tuple(names),
-            "capacity": (capacity,),
-        }
-        if variant == "none":
-            axes["memory"] = (PLAIN,)
-        else:
+        axes: dict[str, Any] = {"data": (data,), "imbalance": (setting,), "method": tuple(names)}
+        axes |= {"capacity": (capacity,), "memory": (PLAIN,)}
+        if variant != "none":
             k = int(variant.removeprefix("odedm-"))
-            rho = share_of(k, capacity, plain)
-            axes |= {"memory": ("odedm",), "rho": (rho,), "k": (k,), "dac": ("paper",)}
-        grids += with_explicit_settings(Grid(axes, ready.options))
+            share = share_of(k, capacity, data)
+            axes |= {"memory": ("odedm",), "rho": (share,), "k": (k,), "dac": ("paper",)}
+        grids += with_explicit_settings(Grid(axes, options))
     return tuple(grids)
-
-
-def _with_odedm(data: str) -> Iterator[Grid]:
-    """DER++ with ODEDM, of which that table repeats the best: runs of table 1."""
-    for grid in printed(READY["table1"], data):
-        method, own = "derpp", grid.axes
-        if own["imbalance"] == ("standard",) and own["capacity"][0] in CAPACITIES and own["memory"] == ("odedm",):
-            yield replace(grid, axes={**own, "method": (method,)}, options={method: grid.options[method]})

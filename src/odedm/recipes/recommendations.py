@@ -11,10 +11,9 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from odedm.core.configuration import default_of, settings_of
+from odedm.core.configuration import default_of, option_text, settings_of
 from odedm.core.errors import UsageError, choose, unknown_name_error
 from odedm.core.files import expand_user
-from odedm.core.option_names import option_text
 from odedm.core.plugins import discover
 from odedm.core.registry import DATASETS
 from odedm.core.validators import Bool, Int, refused
@@ -68,19 +67,21 @@ class Recipe:
 
     def case(self, capacity: int, classes: int, *, colour: bool) -> Case:
         """Return what it recommends for so many rows of memory and classes, of colour pictures or others."""
-        fitting = (each for each in self.cases if each.colour == colour)
-        return next(each for each in fitting if capacity <= each.most_rows_per_class * classes)
+        fitting = (case for case in self.cases if case.colour == colour)
+        return next(case for case in fitting if capacity <= case.most_rows_per_class * classes)
 
 
 @cache
 def recipes() -> dict[str, Recipe]:
     """Return every recipe by name."""
     text = files(__package__).joinpath("recommendations.toml").read_text(encoding="utf-8")
-    found = {}
-    for name, plain in tomllib.loads(text).items():
-        cases = tuple(Case(**{"most_rows_per_class": math.inf, **each}) for each in plain["case"])
-        found[name] = Recipe(name, plain["about"], cases)
-    return found
+    tables = tomllib.loads(text).items()
+    return {
+        name: Recipe(
+            name, table["about"], tuple(Case(**{"most_rows_per_class": math.inf, **case}) for case in table["case"])
+        )
+        for name, table in tables
+    }
 
 
 def recipe(
@@ -124,19 +125,19 @@ def recipe(
             "A recipe chooses the memory by itself, for `capacity` rows. Leave memory out, or put another one in its "
             "place: dataclasses.replace(recipe(…), memory=…)."
         )
-    for given in settings:
-        if given not in settings_of(Experiment):
-            raise unknown_name_error("setting of an experiment", given, settings_of(Experiment))
+    for setting in settings:
+        if setting not in settings_of(Experiment):
+            raise unknown_name_error("setting of an experiment", setting, settings_of(Experiment))
     amount = None if classes is None else Int(1).validate("classes", classes)
     colourful = None if colour is None else Bool().validate("colour", colour)
     if amount is None or colourful is None:
         seen, in_colour = _look_at(data)
         amount, colourful = amount or seen, in_colour if colourful is None else colourful
     case = known[name].case(rows, amount, colour=colourful)
-    own = {key: value for key, value in case.memory.items() if key != "name"}
+    options = {key: value for key, value in case.memory.items() if key != "name"}
     memory: Any = KINDS[case.memory["name"]]
     chosen = {**case.settings, "data": getattr(data, "name", data), **settings}
-    return Experiment(memory(rows, **own), **chosen)
+    return Experiment(memory(rows, **options), **chosen)
 
 
 def _look_at(data: Any) -> tuple[int, bool]:
@@ -156,8 +157,8 @@ def _look_at(data: Any) -> tuple[int, bool]:
                 f"What is in '{data}' is not known before it is imported. Give data=odedm.load_dataset('{data}'), or "
                 "say both yourself: classes=… and colour=True or False."
             )
-    found = load_dataset(data)
-    return found.classes, is_colour(found)
+    dataset = load_dataset(data)
+    return dataset.classes, is_colour(dataset)
 
 
 def is_colour(data: Dataset) -> bool:
@@ -170,9 +171,9 @@ def is_colour(data: Dataset) -> bool:
 def recipe_lines() -> dict[str, str]:
     """Recipes and their cases with one line each, for a list."""
     lines = {}
-    for each in recipes().values():
-        lines[each.name] = each.about
-        for case in each.cases:
-            said = [f"{case.options}.", case.why, case.evidence, case.measured]
-            lines[f"{each.name}, {case.when}"] = " ".join(filter(None, said))
+    for recommended in recipes().values():
+        lines[recommended.name] = recommended.about
+        for case in recommended.cases:
+            sentences = [f"{case.options}.", case.why, case.evidence, case.measured]
+            lines[f"{recommended.name}, {case.when}"] = " ".join(filter(None, sentences))
     return lines

@@ -16,6 +16,7 @@ from odedm.core.registry import METHODS, WITHOUT_CLUSTERS
 from odedm.core.text import printable
 from odedm.report.labels import Settings, belongs_to_memory, group_names, title_key
 from odedm.report.wording import canonical
+from odedm.results.comparison import STREAM
 from odedm.results.folder import FinishedRun
 from odedm.results.schema import is_numbers
 from odedm.training.experiment import Experiment
@@ -32,6 +33,9 @@ CHOICE = DISTANCE | {"memory.space", "memory.dac", "memory.dac_distance", "memor
 """What a choice without clusters has otherwise than one by a distance: that, where rows are points, and DAC."""
 FOLLOWS = {"memory.capacity": ("memory.capacity", "memory.k"), "memory.rho": ("memory.rho", "memory.k", "memory.dac")}
 """What may change along with the setting of a sweep: k follows λ and ρ, and in the paper DAC follows ρ."""
+
+PROBLEM = ("data", *STREAM, "class_order", "eval_classes", "class names")
+"""Settings that make the problem: with another one a difference is no one's merit."""
 
 T = TypeVar("T")
 
@@ -128,13 +132,13 @@ def sweeps(groups: Sequence[Group], setting: str, value: Callable[[Group], objec
     With DAC and without it are two. Where several have one value, what follows is a sweep of its own, and only k may
     go along.
     """
-    found: list[list[Group]] = []
+    sets: list[list[Group]] = []
     for without_dac in (True, False):
         side = [group for group in groups if (group.settings.get("memory.dac") is None) is without_dac]
         for members in group_by_settings(side, lambda key: key in FOLLOWS[setting]):
             distinct = len({value(group) for group in members}) == len(members)
-            found += [members] if distinct else group_by_settings(members, lambda key: key in (setting, "memory.k"))
-    return found
+            sets += [members] if distinct else group_by_settings(members, lambda key: key in (setting, "memory.k"))
+    return sets
 
 
 def by_distance(groups: Sequence[Group]) -> list[dict[str, Group]]:
@@ -153,6 +157,11 @@ def by_distance(groups: Sequence[Group]) -> list[dict[str, Group]]:
                 first.setdefault(str(group.settings["memory.distance"]), group)
         compared += [first] if len(first) > 1 else []
     return compared
+
+
+def other_problem(one: Group, other: Group) -> list[str]:
+    """Return the settings by which two groups are not about the same problem, so that no difference says anything."""
+    return [key for key in PROBLEM if one.settings.get(key) != other.settings.get(key)]
 
 
 def _together(items: Sequence[T], key: Callable[[T], Settings]) -> list[list[T]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -115,10 +115,13 @@ def group_names(groups: Sequence[Settings]) -> list[tuple[str, str, str]]:
     seen: Counter[str] = Counter()
     names = []
     for settings, keys in zip(groups, distinguishing_settings(groups), strict=True):
-        family, member, label = _names(settings, keys)
+        phrases = {key: phrase_of(key, settings) for key in keys}
+        family = [method_name(settings), *(phrase for key, phrase in phrases.items() if not belongs_to_memory(key))]
+        member = [memory_name(settings), *(phrase for key, phrase in phrases.items() if belongs_to_memory(key))]
+        label = " · ".join([family[0], member[0], *phrases.values()])
         seen[label] += 1
         mark = f" · no. {seen[label]}" if seen[label] > 1 else ""  # names that were cut short, or a value that is None
-        names.append((family, member + mark, label + mark))
+        names.append((" · ".join(family), " · ".join(member) + mark, label + mark))
     return names
 
 
@@ -187,16 +190,13 @@ def scope_of(key: str, settings: Settings) -> tuple[str, ...]:
     return (str(settings["memory.name"]),) if belongs_to_memory(key) else ()
 
 
-def _names(settings: Settings, keys: Sequence[str]) -> tuple[str, str, str]:
-    """Family, member and label of a group whose name needs these settings."""
-    phrases = {key: setting_phrase(key, settings.get(title_key(key)) or settings[key]) for key in keys}
-    family = [method_name(settings), *(phrase for key, phrase in phrases.items() if not belongs_to_memory(key))]
-    member = [memory_name(settings), *(phrase for key, phrase in phrases.items() if belongs_to_memory(key))]
-    return " · ".join(family), " · ".join(member), " · ".join([family[0], member[0], *phrases.values()])
+def phrase_of(key: str, settings: Settings) -> str:
+    """Return a group's value of a setting in words; of code from outside by its title."""
+    return setting_phrase(key, settings.get(title_key(key)) or settings[key])
 
 
 def setting_phrase(key: str, value: object) -> str:
-    """Return a setting in a label.
+    """Return a setting in words.
 
     >>> setting_phrase("memory.capacity", 200), setting_phrase("memory.dac", [3, 4]), setting_phrase("memory.dac", None)
     ('λ=200', 'DAC 3×4', 'no DAC')
@@ -206,20 +206,8 @@ def setting_phrase(key: str, value: object) -> str:
     ('offline, 50 epochs', 'online')
     """
     name = key.rpartition(".")[2]
-    if key == "memory.dac":
-        text = "DAC " + "×".join(str(part) for part in value) if isinstance(value, list) and value else "no DAC"
-    elif key == "epochs":
-        text = "online" if value == 1 else f"offline, {canonical(value)} epochs"
-    elif key == "memory.replay":
-        text = f"{value} replay" if value else "no replay"
-    elif key == "updates":
-        text = f"{value} updates"
-    elif key == "weight_average":
-        text = f"weights averaged by {canonical(value)}" if value else "the last weights"
-    elif key == "task_classes" and isinstance(value, list):
-        text = f"tasks of {'+'.join(map(str, value))}"
-    elif key == "class names":
-        text = f"{len(value)} classes" if isinstance(value, list) else "other classes"
+    if key in PHRASES:
+        text = PHRASES[key](value)
     elif isinstance(value, bool):
         text = ("" if value else "no ") + name
     elif key in BARE:
@@ -227,3 +215,17 @@ def setting_phrase(key: str, value: object) -> str:
     else:
         text = f"{SYMBOLS.get(key, name)}={value if isinstance(value, str) else canonical(value)}"
     return printable(text, 32)
+
+
+PHRASES: dict[str, Callable[[Any], str]] = {
+    "limit": lambda rows: f"first {rows} rows of each class",
+    "tasks": lambda tasks: f"{tasks} tasks",
+    "epochs": lambda epochs: "online" if epochs == 1 else f"offline, {canonical(epochs)} epochs",
+    "updates": lambda updates: f"{updates} updates",
+    "weight_average": lambda decay: f"weights averaged by {canonical(decay)}" if decay else "the last weights",
+    "task_classes": lambda classes: f"tasks of {'+'.join(map(str, classes or []))}",
+    "class names": lambda names: f"{len(names)} classes" if isinstance(names, list) else "other classes",
+    "memory.dac": lambda dac: f"DAC {'×'.join(map(str, dac))}" if dac else "no DAC",
+    "memory.replay": lambda mode: f"{mode} replay" if mode else "no replay",
+}
+"""Settings whose words are not their name and value."""

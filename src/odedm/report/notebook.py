@@ -11,11 +11,12 @@ from odedm.core.errors import UsageError, short_repr
 from odedm.core.plain_data import flatten
 from odedm.core.text import counted
 from odedm.core.validators import Text
+from odedm.report.columns import METRICS
 from odedm.report.load import load
-from odedm.report.summary import METRICS, Table, summarise
+from odedm.report.summary import Table, summarise
 from odedm.report.tables import LABEL, to_csv, to_html, to_latex, to_markdown
 from odedm.report.terminal import as_text
-from odedm.report.verdicts import notes
+from odedm.report.verdicts import warnings
 from odedm.results.folder import FinishedRun
 from odedm.results.result import Result
 from odedm.results.run_summary import accuracy_picture
@@ -47,11 +48,11 @@ class Results:
 
     def __init__(self, *runs: Any) -> None:
         folders = [Path(source) for source in runs if isinstance(source, str | Path)]
-        given = [result for source in runs if not isinstance(source, str | Path) for result in _results(source)]
-        if not folders and not given:
+        results = [result for source in runs if not isinstance(source, str | Path) for result in _results(source)]
+        if not folders and not results:
             raise UsageError("Give at least one folder of runs, e.g. Results('runs'), or what odedm.train gave.")
         self.runs: list[FinishedRun] = load(folders) if folders else []
-        self.runs += [FinishedRun(UNSAVED, result) for result in given]
+        self.runs += [FinishedRun(UNSAVED, result) for result in results]
 
     @classmethod
     def of(cls, runs: Iterable[FinishedRun]) -> Results:
@@ -127,7 +128,7 @@ class Results:
     def _repr_html_(self) -> str:
         table = self.table
         curves = {group.label: [run.result.acc for run in group.runs] for group in table.groups}
-        below = "".join(f"<p>{html.escape(note)}</p>" for note in notes(table) if len(table.rows) > 1)
+        below = "".join(f"<p>{html.escape(note)}</p>" for note in warnings(table) if len(table.rows) > 1)
         return to_html(table) + below + accuracy_picture(curves)
 
 

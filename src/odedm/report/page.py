@@ -17,17 +17,17 @@ from markupsafe import Markup
 from odedm.core.errors import UsageError
 from odedm.core.files import write_text
 from odedm.core.text import counted, printable
+from odedm.report.columns import METRICS
 from odedm.report.figures import style
 from odedm.report.figures.all_figures import report_figures
 from odedm.report.groups import Group
 from odedm.report.labels import method_name
-from odedm.report.model import model
-from odedm.report.shared_settings import FIRST, unusual
-from odedm.report.summary import METRICS, Table
+from odedm.report.shared_settings import in_common
+from odedm.report.summary import Table
 from odedm.report.tables import to_csv, to_latex, to_markdown
-from odedm.report.unfinished import Unfinished, to_go_on
-from odedm.report.verdicts import SIGNS, headline, notes, significance
-from odedm.report.wording import format_interval, format_p, number
+from odedm.report.unfinished import Unfinished
+from odedm.report.verdicts import SIGNS, headline, significance, warnings
+from odedm.report.wording import format_interval, format_mean, format_p, number
 from odedm.results.folder import FinishedRun
 
 OURS, MOST_FOOT = b"<footer>Made by odedm", 1 << 16
@@ -67,41 +67,35 @@ def _foot(path: Path) -> bytes:
 
 def render(table: Table, pending: Sequence[Unfinished] = ()) -> str:
     """The page as text; the same ones give the same bytes."""
-    here = files(__package__)
+    source = files(__package__)
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"number": number, "interval": format_interval, "p": format_p, "marked": _marked}
-    environment.filters |= {"link": _link, "settings": _settings, "origin": _origin}
-    page = environment.from_string(here.joinpath("template.html.j2").read_text(encoding="utf-8"))
-    script = here.joinpath("tables.js").read_text(encoding="utf-8")
-    groups = table.groups
+    environment.filters |= {"number": number, "interval": format_interval, "p": format_p, "mean": format_mean}
+    environment.filters |= {"marked": _marked, "link": data_link, "settings": _settings, "origin": _origin}
+    page = environment.from_string(source.joinpath("template.html.j2").read_text(encoding="utf-8"))
+    script = source.joinpath("tables.js").read_text(encoding="utf-8")
+    runs = [run for group in table.groups for run in group.runs]
     drawable = style.can_draw()
-    devices = {run.result.provenance.get("device", "unknown") for group in groups for run in group.runs}
     return page.render(
         script=Markup(script),
         # The script's name in the content security policy, which forbids every other one.
         script_hash="sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         title=_title(table),
         headline=headline(table),
-        notes=notes(table) if groups else [],
+        warnings=warnings(table),
         pending=[str(run) for run in pending],
-        to_go_on=to_go_on(pending),
-        facts=_facts(groups),
+        facts=_facts(table),
         significance=significance,
         signs=SIGNS,
-        rows={row.group.label: row for row in table.rows},
         table=table,
-        groups=groups,
-        model=model(table),
+        groups=table.groups,
         metrics=METRICS,
         further=[metric for metric in METRICS if metric not in table.narrow],
         files={"csv": to_csv(table), "md": to_markdown(table), "tex": to_latex(table)},
-        figures=report_figures(table, DRAWN) if drawable else {"differences": []},
+        figures=report_figures(table, DRAWN) if drawable else {},
         drawable=drawable,
         drawn=DRAWN,
-        drawn_rows=style.MOST_ROWS,
-        shuffled=any(not group.one_order for group in groups),
-        several_seeds=any(len(group.runs) > 1 for group in groups),
-        machines=sorted(printable(device) for device in devices),
+        shuffled=any(not group.one_order for group in table.groups),
+        machines=sorted({printable(run.result.provenance.get("device", "unknown")) for run in runs}),
     )
 
 
@@ -119,26 +113,15 @@ def _title(table: Table) -> str:
     return f"{methods}{with_without} on {data}"
 
 
-def _facts(groups: Sequence[Group]) -> list[str]:
-    """How large the experiment was, and every setting that all runs share and that is not as usual."""
-    if not groups:
+def _facts(table: Table) -> list[str]:
+    """How large the experiment was, the setup, and every setting that all runs share and that is not as usual."""
+    sizes = [len(group.runs) for group in table.groups]
+    if not sizes:
         return []
-    phrases = unusual([group.settings for group in groups])
-    first = [phrases.pop(FIRST)] if FIRST in phrases else []
-    facts: list[str] = []
-    for counts, one, several in (
-        ([group.tasks for group in groups], "task", "tasks"),
-        ([len(group.classes) for group in groups], "class", "classes"),
-        ([len(group.runs) for group in groups], "seed", "seeds"),
-    ):
-        low, high = min(counts), max(counts)
-        facts.append(f"{low} {one}" if high == 1 else f"{low if low == high else f'{low} to {high}'} {several}")
-    facts[-1] += " per group" if len(groups) > 1 else ""
-    for key, form in (("memory.capacity", "λ = {}"), ("net", "{} network")):
-        values = {printable(group.settings[key]) for group in groups if key in group.settings}
-        if len(values) == 1:
-            facts.append(form.format(values.pop()))
-    return [*first, *facts, *phrases.values(), f"{counted(sum(len(group.runs) for group in groups), 'run')} in all"]
+    low, high = min(sizes), max(sizes)
+    seeds = counted(high, "seed") if low == high else f"{low} to {high} seeds"
+    facts = in_common([group.settings for group in table.groups])
+    return [*facts, f"{seeds} per group" if len(sizes) > 1 else seeds, f"{counted(sum(sizes), 'run')} in all"]
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -177,10 +160,10 @@ def _marked(text: str) -> Markup:
     return Markup(re.sub(r"\bACC_(\d+|T)\b", r"ACC<sub>\1</sub>", html.escape(text)))
 
 
-def _link(text: str, kind: str = "text/csv") -> str:
+def data_link(text: str, kind: str = "text/csv") -> str:
     """A file inside the page, for a link that downloads it.
 
-    >>> _link("a,b")
+    >>> data_link("a,b")
     'data:text/csv;charset=utf-8;base64,YSxi'
     """
     return f"data:{kind};charset=utf-8;base64,{base64.b64encode(text.encode()).decode()}"

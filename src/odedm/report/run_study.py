@@ -14,7 +14,7 @@ from odedm.execute.backend import ExecutionConfig
 from odedm.execute.durations import parse_time
 from odedm.execute.run_callbacks import LogRuns, RunCallback
 from odedm.report.notebook import Results
-from odedm.studies.run_store import RunStore, check_reuse
+from odedm.studies.run_store import RunStore
 from odedm.studies.runner import StudyRunner, deadline
 from odedm.studies.spec import Study, read_to_run, study_from
 from odedm.training.loggers import Logger, Loggers, table_row
@@ -48,7 +48,7 @@ def study(
         budget: a time such as "30m", after which what is under way is stored and nothing more started.
         retry: run again what failed before.
         reuse: by what made them finished runs count, a name of `odedm study --reuse`.
-        loggers: who is told of every run.
+        loggers: who is log of every run.
 
     Returns:
         The finished runs. What failed is in `failures.jsonl` of the folder; where nothing could be finished the first
@@ -66,19 +66,19 @@ def study(
     plan = replace(plan, only=(*plan.only, *only))
     until = deadline(None if budget is None else parse_time(budget))
     store = RunStore(Path(folder) if folder is not None else Path("runs") / whole.name)
-    runner = StudyRunner(store, ExecutionConfig(workers=workers), device, threads, check_reuse(reuse))
+    runner = StudyRunner(store, ExecutionConfig(workers=workers), device, threads, reuse)
     planned = runner.plan(plan)
     store.check(whole)
     writable_folder(store.folder)
-    told = Loggers(loggers)
+    log = Loggers(loggers)
     with store.lock():
         store.init(whole)
-        callbacks: list[RunCallback] = [LogRuns(told)] if told else []
+        callbacks: list[RunCallback] = [LogRuns(log)] if log else []
         try:
             status, summary = runner.run(runner.status(planned), planned, callbacks, retry=retry, until=until)
-            told.on_table([table_row(run.folder.name, run.result) for run in status.done.values()])
+            log.on_table([table_row(run.folder.name, run.result) for run in status.done.values()])
         finally:
-            told.close()
+            log.close()
     if not status.done:
         reason = next(iter(status.failed.values()), None)
         raise UsageError(reason or f"The budget is spent: {len(summary.left)} runs are left. The same call goes on.")

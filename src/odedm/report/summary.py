@@ -1,81 +1,39 @@
-"""What each group of runs measured, and what changed against the same without ODEDM or against a group by name."""
+"""What each group of runs measured, what changed against the same without ODEDM or a group by name, and the paper's."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from statistics import fmean
+from typing import Literal
 
 from odedm.core.errors import UsageError
 from odedm.core.plain_data import dict_diff
+from odedm.core.registry import REFERENCE
 from odedm.core.text import counted, printable
-from odedm.report.groups import BASELINES, Group, group_runs
+from odedm.report.columns import ACC_LAST, CHANGES, COMPARED, GRADIENTS, METRICS, NARROW, Metric
+from odedm.report.groups import BASELINES, PROBLEM, Group, group_runs, other_problem, sweeps
 from odedm.report.labels import belongs_to_memory, method_name, setting_phrase
+from odedm.report.published_number import Comparison
 from odedm.report.statistics import Estimate, Paired, estimate, holm, paired
 from odedm.report.wording import canonical
-from odedm.results.comparison import STREAM
 from odedm.results.folder import FinishedRun
-from odedm.results.metrics import TITLES
+
+Kind = Literal["runs", "test", "validation"]
+"""What a row of a table is: runs, or the best of several ρ on the test set or on training rows held out."""
 
 
-@dataclass(frozen=True)
-class Metric:
-    """A column: the number's name in a result, what it is called and what it means."""
-
-    key: str
-    title: str
-    meaning: str
-
-    def of(self, run: FinishedRun) -> float | None:
-        """Return the number of a run; None where its stream has no such number."""
-        number: float | None = run.seconds if self.key == "seconds" else getattr(run.result, self.key)
-        return number
-
-    def by_seed(self, group: Group) -> dict[int, float]:
-        """Return the number of each run of a group that has one."""
-        numbers = {run.seed: self.of(run) for run in group.runs}
-        return {seed: number for seed, number in numbers.items() if number is not None}
-
-
-ACC_LAST = Metric("acc_last", TITLES["acc_last"], "accuracy over all tasks after the last one, in %")
-ACC_MEAN = Metric("acc_mean", TITLES["acc_mean"], "mean over i of the accuracy after task i, in %")
-TASK_IL = Metric(
-    "task_il_last",
-    TITLES["task_il_last"],
-    "ACC_T when the task is told at test time, in %; there is none where tasks share classes",
-)
-FORGETTING = Metric(
-    "forgetting", TITLES["forgetting"], "best past accuracy minus the final one, in points; there is none with one task"
-)
-TRANSFER = Metric("backward_transfer", TITLES["backward_transfer"], "final accuracy minus that right after learning")
-SECONDS = Metric("seconds", TITLES["seconds"], "wall seconds per run, all phases")
-GRADIENTS = Metric(
-    "sample_gradients", TITLES["sample_gradients"], "rows passed forward and back for each row of the stream"
-)
-METRICS = (ACC_LAST, ACC_MEAN, TASK_IL, FORGETTING, TRANSFER, SECONDS, GRADIENTS)
-NARROW = (ACC_LAST, ACC_MEAN, TASK_IL, FORGETTING)
-"""Those of a narrow table: backward transfer all but repeats forgetting, and seconds are no result."""
-COMPARED = (ACC_LAST, ACC_MEAN, TASK_IL)
-"""The metrics whose differences are taken: those the paper prints."""
-CHANGES = (ACC_LAST, TASK_IL)
-"""Of these, the ones that get a column; the mean over tasks follows the final accuracy."""
-PROBLEM = ("data", *STREAM, "class_order", "eval_classes", "class names")
-"""Settings that make the problem: with another one a difference is no one's merit."""
 SAME_COST = 0.05
 """Gradients per row up to which two runs cost the same."""
-
-
-def gradients_of(group: Group) -> float | None:
-    """Return the mean gradients for each row of the stream; None where no run knows them."""
-    numbers = GRADIENTS.by_seed(group)
-    return fmean(numbers.values()) if numbers else None
 
 
 @dataclass(frozen=True)
 class Row:
     """A group, its means by metric where it has them, and its differences to its partner where they share a seed.
 
-    `corrected` has the p of each difference after Holm, over all differences of the table in the same metric.
+    `corrected` has the p of each difference after Holm, over all differences of the table in the same metric, `paper`
+    the paper's numbers beside ours. A row of another `kind` than runs repeats the best of `tried` rows by ρ.
     """
 
     group: Group
@@ -83,6 +41,34 @@ class Row:
     partner: Group | None
     differences: dict[str, Paired]
     corrected: dict[str, float] = field(default_factory=dict)
+    paper: dict[str, Comparison] = field(default_factory=dict)
+    kind: Kind = "runs"
+    tried: int = 0
+
+    @property
+    def label(self) -> str:
+        """The group's label, or what was chosen, from how many, on what."""
+        if self.kind == "runs":
+            return self.group.label
+        parts = self.group.label.split(" · ")
+        named = [part for part in parts if not part.startswith(("ρ=", "k=", "DAC ", "no DAC"))]
+        best = f"best of {self.tried} ρ ({share(self.group)}), chosen on the test set"
+        return " · ".join([*named, best if self.kind == "test" else f"{share(self.group)}, chosen on validation rows"])
+
+    @property
+    def seeds(self) -> list[int]:
+        """The seeds behind every number of the row."""
+        return [run.seed for run in self.group.runs]
+
+    def interval(self, metric: Metric) -> tuple[float, float] | None:
+        """Return the interval of a change; none of a best on the test set, which chance would not have chosen."""
+        change = self.differences.get(metric.key)
+        return change.interval if change and self.kind != "test" else None
+
+    def is_clear(self, metric: Metric) -> bool:
+        """Whether a change is one that the seeds can tell from chance."""
+        change = self.differences.get(metric.key)
+        return change is not None and change.clear and self.kind != "test"
 
     @property
     def differs_in(self) -> list[str]:
@@ -93,8 +79,8 @@ class Row:
         names = [key for key in differing if not belongs_to_memory(key)]
         if not self.group.plain and not self.partner.plain and "memory.replay" in differing:
             names.append("replay mode")
-        costs = gradients_of(self.group), gradients_of(self.partner)
-        if costs[0] is not None and costs[1] is not None and abs(costs[0] - costs[1]) > SAME_COST:
+        costs = [fmean(numbers) for side in (self.group, self.partner) if (numbers := GRADIENTS.by_seed(side).values())]
+        if len(costs) == 2 and abs(costs[0] - costs[1]) > SAME_COST:
             names.append(f"gradients per row ({costs[1]:.1f} and {costs[0]:.1f})")
         return names
 
@@ -116,6 +102,15 @@ class Table:
     def groups(self) -> list[Group]:
         """The groups, in the order of the rows."""
         return [row.group for row in self.rows]
+
+    @cached_property
+    def lines(self) -> list[Row]:
+        """The rows, and after the last of several that differ in ρ alone the choice among them."""
+        lines = list(self.rows)
+        for choice in choices(self):
+            family = [i for i, row in enumerate(lines) if row.group.same_but_memory == choice.group.same_but_memory]
+            lines.insert(max(family) + 1, choice)
+        return lines
 
     @property
     def mixed(self) -> list[str]:
@@ -142,6 +137,11 @@ class Table:
     def changes(self) -> tuple[Metric, ...]:
         """The metrics that need a column for their differences."""
         return tuple(metric for metric in CHANGES if any(metric.key in row.differences for row in self.compared))
+
+    @property
+    def printed(self) -> tuple[Metric, ...]:
+        """The metrics that the paper has a number for in any line."""
+        return tuple(metric for metric in COMPARED if any(metric.key in row.paper for row in self.lines))
 
     @property
     def narrow(self) -> tuple[Metric, ...]:
@@ -180,12 +180,6 @@ class Table:
         """How many comparisons the correction of each metric is over."""
         return sum(ACC_LAST.key in row.corrected for row in self.rows)
 
-    @property
-    def fewest(self) -> int | None:
-        """The fewest seeds, above one, of a comparison; None where there is none."""
-        seeds = [row.differences[ACC_LAST.key].estimate.n for row in self.compared]
-        return min((n for n in seeds if n > 1), default=None)
-
     def title(self, metric: Metric) -> str:
         """Return the metric's heading: the final accuracy is ACC_5 where every group has five tasks, else ACC_T."""
         tasks = {row.group.tasks for row in self.rows}
@@ -200,16 +194,18 @@ def summarise(runs: Sequence[FinishedRun], baseline: str | None = None) -> Table
     if not runs:
         raise UsageError("There are no runs to report: give the folder of at least one finished run.")
     groups = group_runs(runs)
-    if baseline is not None:
-        named = groups_named(groups, baseline)
-        partners = [_partner_by_name(one, named) for one in groups]
-        rows = [_row(one, None if partner is one else partner) for one, partner in zip(groups, partners, strict=True)]
-        return Table(_corrected(rows), named[0] if len(named) == 1 else None, (), baseline)
+    named = groups_named(groups, baseline) if baseline is not None else []
     plain: dict[str, Group] = {}
-    for one in sorted((one for one in groups if one.plain), key=lambda one: BASELINES.index(one.memory)):
-        plain.setdefault(one.same_but_memory, one)
-    rows = [_row(one, None if one.plain else plain.get(one.same_but_memory)) for one in groups]
-    return Table(_corrected(rows))
+    for group in sorted((group for group in groups if group.plain), key=lambda group: BASELINES.index(group.memory)):
+        plain.setdefault(group.same_but_memory, group)
+    rows = []
+    for group in groups:
+        if baseline is not None:
+            partner = _partner_by_name(group, named)
+        else:
+            partner = None if group.plain else plain.get(group.same_but_memory)
+        rows.append(_row(group, None if partner is group else partner))
+    return Table(_corrected(rows), named[0] if len(named) == 1 else None, (), baseline or "")
 
 
 def by_problem(table: Table) -> dict[str, Table]:
@@ -238,11 +234,12 @@ def by_problem(table: Table) -> dict[str, Table]:
 def groups_named(groups: Sequence[Group], name: str, *, missing_ok: bool = False) -> list[Group]:
     """Return the group whose label has all words of a name, or of each method and problem the one with fewest others.
 
-    The dots between words may be left out.
+    The dots between words may be left out; a memory without ODEDM has the word plain, too.
     """
     words = _words(name)
     exact = [group for group in groups if _words(group.label) == words]
-    fitting = exact or [group for group in groups if words and set(words) <= set(_words(group.label))]
+    plain = {"plain"}
+    fitting = exact or [g for g in groups if words and {*words} <= {*_words(g.label), *(plain if g.plain else ())}]
     if not fitting and not missing_ok:
         labels = ", ".join(f"'{group.label}'" for group in groups[:12])
         raise UsageError(f"No group of these runs is called '{name}', as --baseline says. There are: {labels}.")
@@ -277,9 +274,51 @@ def _words(label: str) -> list[str]:
     return label.replace("·", " ").lower().split()
 
 
-def other_problem(one: Group, other: Group) -> list[str]:
-    """Return the settings by which two groups are not about the same problem, so that no difference says anything."""
-    return [key for key in PROBLEM if one.settings.get(key) != other.settings.get(key)]
+def choices(table: Table) -> list[Row]:
+    """Return of each set of rows that differ in ρ alone the best on the test set, as in the paper, and an honest one.
+
+    The second needs the same runs with the setting `validation`, which take the place of the test rows. A choice
+    repeats its runs, so it adds no test of its own; the best stands beside the paper's best.
+    """
+    chosen = []
+    row_of = {id(row.group): row for row in table.rows}
+    validated = {_but_validation(row.group): _accuracy(row) for row in table.rows if _is_validated(row.group)}
+    for groups in sweeps([group for group in table.groups if group.memory == "odedm"], "memory.rho", share):
+        rows = [row_of[id(group)] for group in groups]
+        if len(groups) == 1 or len(set(map(share, groups))) < len(groups):
+            continue
+        best = max(rows, key=_accuracy)
+        if _is_validated(groups[0]):
+            chosen.append(replace(best, paper={}, kind="validation", tried=len(rows)))
+            continue
+        paper = _paper_numbers(best.group, best.values, best=True)
+        chosen.append(replace(best, corrected={}, paper=paper, kind="test", tried=len(rows)))
+        scores = [validated.get(_but_validation(row.group)) for row in rows]
+        known = [(score, row) for score, row in zip(scores, rows, strict=True) if score is not None]
+        if len(known) == len(rows):
+            _, honest = max(known, key=lambda pair: pair[0])
+            chosen.append(replace(honest, paper={}, kind="validation", tried=len(rows)))
+    return chosen
+
+
+def _accuracy(row: Row) -> float:
+    return row.values[ACC_LAST.key].mean
+
+
+def _is_validated(group: Group) -> bool:
+    return group.settings.get("validation") is not None
+
+
+def _but_validation(group: Group) -> str:
+    """What runs that are tested on other rows, maybe after fewer tasks, share with these, as one comparable text."""
+    other = ("validation", "first_tasks", "tasks", "class names")
+    return canonical({key: value for key, value in group.settings.items() if key not in other})
+
+
+def share(group: Group) -> str:
+    """Return a group's ρ as it stands in a label, or its k where it has none."""
+    rho = group.settings.get("memory.rho")
+    return f"ρ={rho:g}" if isinstance(rho, int | float) else f"k={group.settings.get('memory.k')}"
 
 
 def _corrected(rows: Sequence[Row]) -> tuple[Row, ...]:
@@ -296,7 +335,14 @@ def _corrected(rows: Sequence[Row]) -> tuple[Row, ...]:
 def _row(group: Group, partner: Group | None) -> Row:
     numbers = {metric.key: metric.by_seed(group) for metric in METRICS}
     values = {key: estimate(by_seed.values()) for key, by_seed in numbers.items() if by_seed}
-    if partner is None:
-        return Row(group, values, None, {})
-    pairs = {metric.key: paired(metric.by_seed(group), metric.by_seed(partner)) for metric in COMPARED}
-    return Row(group, values, partner, {key: pair for key, pair in pairs.items() if pair is not None})
+    pairs = {m.key: paired(numbers[m.key], m.by_seed(partner)) for m in COMPARED} if partner else {}
+    changes = {key: pair for key, pair in pairs.items() if pair is not None}
+    return Row(group, values, partner, changes, paper=_paper_numbers(group, values))
+
+
+def _paper_numbers(group: Group, values: dict[str, Estimate], *, best: bool = False) -> dict[str, Comparison]:
+    """Ours beside the paper's, by metric, where it has a number for these runs."""
+    reference = REFERENCE.load()
+    same = not reference.deviations(group.settings)
+    printed = {m.key: reference.value(m.key, group.settings, tasks=group.tasks, best=best) for m in COMPARED}
+    return {key: Comparison(values[key], paper, same) for key, paper in printed.items() if paper and key in values}

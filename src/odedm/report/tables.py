@@ -7,32 +7,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from odedm.core.text import counted, html_table, printable
-from odedm.report.groups import Group
-from odedm.report.model import Cell, Line, TableModel, model
+from odedm.report.columns import ACC_LAST, COMPARED, GRADIENTS, KILOBYTES, METRICS, NARROW, SECONDS, Metric
 from odedm.report.shared_settings import in_common
-from odedm.report.statistics import FEWEST
-from odedm.report.summary import (
-    ACC_LAST,
-    COMPARED,
-    GRADIENTS,
-    METRICS,
-    NARROW,
-    SECONDS,
-    Metric,
-    Row,
-    Table,
-    by_problem,
-)
+from odedm.report.statistics import Estimate
+from odedm.report.summary import Row, Table, by_problem
 from odedm.report.wording import csv_text, format_interval, format_mean, format_p, number
 
 LABEL = "tab:odedm"
 """What a table is called in LaTeX, unless somebody says otherwise."""
 SEEDS_THAT_RANK = 3
 """Groups of fewer are not ranked among the others."""
-CHANGE_COLUMNS = ("", "_error", "_low", "_high", "_p", "_holm", "_n", "_better")
-PAPER_COLUMNS = ("", "_error", "_gap", "_allowed", "_verdict")
 NAMES = {"\\": "backslash", "~": "asciitilde", "^": "asciicircum", "<": "less", ">": "greater", "|": "bar"}
-MATHS = {"λ": "lambda", "ρ": "rho", "α": "alpha", "β": "beta", "γ": "gamma", "×": "times", "·": "cdot"}
+MATHS = {"λ": "lambda", "ρ": "rho", "α": "alpha", "β": "beta", "γ": "gamma", "×": "times", "·": "cdot", "±": "pm"}
 SPECIAL = {
     **{character: f"\\{character}" for character in "&%$#_{}"},
     **{character: rf"\text{name}{{}}" for character, name in NAMES.items()},
@@ -45,8 +31,7 @@ SPECIAL = {
 
 def to_markdown(table: Table) -> str:
     """Return the table as GitHub Markdown: mean ± standard error over seeds, changes with interval and Holm's p."""
-    head, *rows = table_words(model(table), METRICS, paper=True)
-    return markdown_rows(head, rows)
+    return markdown_rows(table_words(table, METRICS, paper=True))
 
 
 def report_markdown(table: Table) -> str:
@@ -61,13 +46,14 @@ def report_markdown(table: Table) -> str:
     sections = []
     for heading, part in tables.items():
         rows = tuple(sorted(part.rows, key=_rank)) if table.baseline_name else part.rows
-        head, *lines = table_words(model(replace(part, rows=rows)), (*NARROW, GRADIENTS, SECONDS), paper=False)
-        sections.append(f"## {heading}\n\n{markdown_rows(head, lines)}\n{_origin(part)}\n")
+        kept = (KILOBYTES,) if any(KILOBYTES.key in row.values for row in rows) else ()
+        lines = table_words(replace(part, rows=rows), (*NARROW, GRADIENTS, SECONDS, *kept))
+        sections.append(f"## {heading}\n\n{markdown_rows(lines)}\n{_origin(part)}\n")
     return "\n".join(sections)
 
 
 def _rank(row: Row) -> tuple[bool, float]:
-    return len(row.group.runs) < SEEDS_THAT_RANK, -row.values[ACC_LAST.key].mean
+    return len(row.seeds) < SEEDS_THAT_RANK, -row.values[ACC_LAST.key].mean
 
 
 def _origin(table: Table) -> str:
@@ -83,77 +69,60 @@ def _origin(table: Table) -> str:
     return f"{'; '.join(words)}."
 
 
-def markdown_rows(head: Sequence[str], rows: Iterable[Sequence[str]], *, texts: int = 1) -> str:
-    """Return a table in Markdown; the first word of each row is a name of anyone's.
+def markdown_rows(rows: Iterable[Sequence[str]], *, texts: int = 1) -> str:
+    r"""Return a table in Markdown, the head first; the first word of each row is a name of anyone's.
 
     So many columns have `texts`, the first ones, and begin at the left; numbers end at the right.
 
-    >>> print(markdown_rows(["host", "memory", "ACC"], [["ER", "reservoir", "40.0"]], texts=2))
+    >>> print(markdown_rows([["host", "memory", "ACC"], ["a|b <i>", "reservoir", "40.0"]], texts=2))
     | host | memory | ACC |
     | --- | --- | ---: |
-    | ER | reservoir | 40.0 |
+    | a\|b \<i\> | reservoir | 40.0 |
     <BLANKLINE>
     """
+    head, *others = rows
     rule = [*["---"] * texts, *["---:"] * (len(head) - texts)]
-    lines = [head, rule, *([_plain_markdown(name), *rest] for name, *rest in rows)]
+    plain = str.maketrans({character: f"\\{character}" for character in "\\`*_{}[]<>|#!&~"})
+    lines = [head, rule, *([name.translate(plain), *rest] for name, *rest in others)]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def to_html(table: Table) -> str:
     """Return the table as HTML, narrow enough for a notebook: without the paper's numbers and lesser metrics."""
-    head, *rows = table_words(model(table), table.narrow, paper=False)
+    head, *rows = table_words(table, table.narrow)
     return html_table(head, rows)
 
 
-def table_words(lines: TableModel, metrics: Sequence[Metric], *, paper: bool) -> list[list[str]]:
-    """Return the heads of the columns, then the words of each line, with or without the paper's numbers."""
-    table, printed = lines.table, lines.printed if paper else ()
+def table_words(table: Table, metrics: Sequence[Metric], *, paper: bool = False, p: bool = True) -> list[list[str]]:
+    """Return the heads of the columns, then the words of each line, with or without the paper's numbers and p."""
+    printed = table.printed if paper else ()
     head = ["Runs", "Seeds", *map(table.title, metrics), *(f"Change in {table.title(m)}" for m in table.changes)]
     for metric in printed:
         head += [f"Paper's {table.title(metric)}", "Gap"]
     rows = [head]
-    for line in lines.lines:
-        words = [line.label, str(len(line.seeds))]
-        words += [format_value(line, metric) for metric in metrics]
-        words += [format_change(line.cells[metric.key]) for metric in table.changes]
+    for row in table.lines:
+        words = [row.label, str(len(row.seeds)), *(format_value(row.values.get(m.key), m) for m in metrics)]
+        words += [format_change(row, metric, p=p) for metric in table.changes]
         for metric in printed:
-            cell = line.cells[metric.key]
-            words += _paper_words(cell, f" ({cell.verdict})" if cell.verdict else "")
+            ours = row.paper.get(metric.key)
+            verdict = f" ({ours.verdict})" if ours and ours.verdict else ""
+            words += [format_mean(ours.paper), number(ours.gap, sign=True) + verdict] if ours else ["", ""]
         rows.append(words)
     return rows
 
 
-def format_value(line: Line, metric: Metric) -> str:
+def format_value(value: Estimate | None, metric: Metric) -> str:
     """Return a mean with its standard error; of gradients per row, which seeds hardly change, the mean alone."""
-    value = line.cells[metric.key].value
     return number(value.mean) if metric is GRADIENTS and value else format_mean(value)
 
 
-def format_change(cell: Cell, *, with_p: bool = True) -> str:
+def format_change(row: Row, metric: Metric, *, p: bool = True) -> str:
     """Return a change with its interval and Holm's p; of a best on the test set the change alone."""
-    if cell.change is None:
-        return ""
-    mean = number(cell.change.estimate.mean, sign=True)
-    if cell.interval is None:
-        return mean
-    p = f", {format_p(cell.corrected)}" if with_p and cell.corrected is not None else ""
-    return f"{mean} {format_interval(cell.interval)}{p}"
-
-
-def _paper_words(cell: Cell, mark: str) -> list[str]:
-    """The paper's number, and how far ours is from it with a mark behind."""
-    if cell.paper is None or cell.gap is None:
-        return ["", ""]
-    return [format_mean(cell.paper), number(cell.gap, sign=True) + mark]
-
-
-def _plain_markdown(text: str) -> str:
-    r"""Text that Markdown shows as it is.
-
-    >>> print(_plain_markdown("a|b <i> DER++"))
-    a\|b \<i\> DER++
-    """
-    return "".join("\\" + character if character in "\\`*_{}[]<>|#!&~" else character for character in text)
+    change, interval = row.differences.get(metric.key), row.interval(metric)
+    words = [number(change.estimate.mean, sign=True)] if change else []
+    words += [format_interval(interval)] if interval else []
+    corrected = row.corrected.get(metric.key)
+    return " ".join(words) + (f", {format_p(corrected)}" if p and corrected is not None else "")
 
 
 def to_csv(table: Table) -> str:
@@ -161,68 +130,42 @@ def to_csv(table: Table) -> str:
 
     `partner` is what a row is compared with, `differs_in` what else than the memory differs between the two.
     """
-    head = ["label", "kind", "data", "imbalance", "method", "memory", "capacity", "tasks", "seeds", "n"]
-    head += ["partner", "differs_in"]
-    for metric in METRICS:
-        head += [metric.key, f"{metric.key}_error", f"{metric.key}_sd"]
-    for metric in COMPARED:
-        head += [f"{metric.key}_change{part}" for part in CHANGE_COLUMNS]
-    for metric in COMPARED:
-        head += [f"{metric.key}_paper{part}" for part in PAPER_COLUMNS]
-    settings = dict.fromkeys(
-        key for group in table.groups for key in group.settings if key not in (*head, "class names")
-    )
-    partners = {id(row.group): [row.partner and row.partner.label, "; ".join(row.differs_in)] for row in table.rows}
-    rows = [
-        [
-            *_csv_names(line),
-            *partners[id(line.group)],
-            *_csv_numbers(line),
-            *(_csv_setting(line.group, key) for key in settings),
-        ]
-        for line in model(table).lines
-    ]
-    return csv_text([*head, *settings], rows)
+    rows = [_csv_row(row) for row in table.lines]
+    head = dict.fromkeys(key for row in rows for key in row)
+    return csv_text(list(head), [[row.get(key) for key in head] for row in rows])
 
 
-def _csv_names(line: Line) -> list[object]:
-    group, settings = line.group, line.group.settings
-    keys = ("data", "imbalance", "method", "memory.capacity")
-    data, imbalance, method, capacity = (printable(settings[key]) if key in settings else None for key in keys)
+def _csv_row(row: Row) -> dict[str, object]:
+    settings, change_names = row.group.settings, ("", "_error", "_low", "_high", "_p", "_holm", "_n", "_better")
     memory = printable(settings.get("memory.policy") or settings["memory.name"])
-    seeds = " ".join(str(seed) for seed in line.seeds)
-    return [line.label, line.kind, data, imbalance, method, memory, capacity, group.tasks, seeds, len(line.seeds)]
-
-
-def _csv_numbers(line: Line) -> list[object]:
-    cells: list[object] = []
+    cells: dict[str, object] = {"label": row.label, "kind": row.kind, "memory": memory, "tasks": row.group.tasks}
+    cells |= {"capacity": settings.get("memory.capacity"), "seeds": " ".join(map(str, row.seeds)), "n": len(row.seeds)}
+    cells["partner"] = row.partner.label if row.partner and row.kind == "runs" else None
+    cells["differs_in"] = "; ".join(row.differs_in)
     for metric in METRICS:
-        value = line.cells[metric.key].value
-        cells += [None] * 3 if value is None else [value.mean, value.error, value.sd]
+        value = row.values.get(metric.key)
+        numbers = (value.mean, value.error, value.sd) if value else (None,) * 3
+        cells |= {f"{metric.key}{part}": number for part, number in zip(("", "_error", "_sd"), numbers, strict=True)}
     for metric in COMPARED:
-        cells += _csv_change(line.cells[metric.key])
-    for metric in COMPARED:
-        cell = line.cells[metric.key]
-        paper = [cell.paper.mean, cell.paper.error] if cell.paper else [None, None]
-        cells += [*paper, cell.gap, cell.allowed, cell.verdict]
-    return cells
+        change = row.differences.get(metric.key)
+        interval = row.interval(metric) or (None, None)
+        p = change.p if change and row.kind != "test" else None
+        mean = [change.estimate.mean, change.estimate.error] if change else [None] * 2
+        counts = [change.estimate.n, change.better] if change else [None] * 2
+        values = [*mean, *interval, p, row.corrected.get(metric.key), *counts]
+        cells |= {f"{metric.key}_change{part}": value for part, value in zip(change_names, values, strict=True)}
+        ours = row.paper.get(metric.key)
+        paper = [ours.paper.mean, ours.paper.error, ours.gap, ours.allowed, ours.verdict] if ours else [None] * 5
+        names = ("", "_error", "_gap", "_allowed", "_verdict")
+        cells |= {f"{metric.key}_paper{part}": value for part, value in zip(names, paper, strict=True)}
+    others = {key: value for key, value in settings.items() if key not in ("class names", "tasks")}
+    return cells | {key: _csv_setting(value) for key, value in others.items()}
 
 
-def _csv_change(cell: Cell) -> list[object]:
-    pair = cell.change
-    if pair is None:
-        return [None] * len(CHANGE_COLUMNS)
-    low, high = cell.interval or (None, None)
-    p = pair.p if cell.tested else None
-    return [pair.estimate.mean, pair.estimate.error, low, high, p, cell.corrected, pair.estimate.n, pair.better]
-
-
-def _csv_setting(group: Group, key: str) -> object:
+def _csv_setting(value: object) -> object:
     """A setting as one cell: text and numbers as they are, pairs and tables as JSON."""
-    value = group.settings.get(key)
-    if isinstance(value, bool) or not isinstance(value, str | int | float | None):
-        return json.dumps(value, ensure_ascii=False)
-    return value
+    plain = isinstance(value, str | int | float | None) and not isinstance(value, bool)
+    return value if plain else json.dumps(value, ensure_ascii=False)
 
 
 def to_latex(table: Table, *, caption: str = "", label: str = LABEL) -> str:
@@ -230,35 +173,47 @@ def to_latex(table: Table, *, caption: str = "", label: str = LABEL) -> str:
 
     The caption says what all runs share and what the numbers are; text given goes before it, as a sentence.
     """
-    lines = model(table)
-    heads = ["Runs", "$n$", *(_latex_title(table, metric) for metric in table.narrow)]
-    heads += [rf"$\Delta$ {_latex_title(table, metric)}" for metric in table.changes]
-    for metric in lines.printed:
-        heads += [f"Paper's {_latex_title(table, metric)}", "Gap"]
-    rows: list[str] = []
-    for i, line in enumerate(lines.lines):
-        if i and line.group.same_but_memory != lines.lines[i - 1].group.same_but_memory:
-            rows.append(r"\addlinespace")
-        rows.append(_latex_row(lines, line))
+    (_, *heads), *rows = table_words(table, table.narrow, paper=True, p=False)
+    first = 2 + len(table.narrow)
+    lines: list[str] = []
+    for i, (row, words) in enumerate(zip(table.lines, rows, strict=True)):
+        if i and row.group.same_but_memory != table.lines[i - 1].group.same_but_memory:
+            lines.append(r"\addlinespace")
+        cells = list(map(escape, words))
+        for place, metric in enumerate(table.changes, start=first):
+            mean, _, interval = cells[place].partition(" ")
+            cells[place] = rf"\textbf{{{mean}}} {interval}" if row.is_clear(metric) else cells[place]
+        cells[0] = cells[0] if row.kind == "runs" else rf"\emph{{{cells[0]}}}"
+        lines.append(" & ".join(cells) + r" \\")
     return "\n".join(
         [
             r"% \usepackage{booktabs}",
             r"\begin{table}[t]",
             r"\centering",
             r"\small",
-            rf"\caption{{{escape(_sentence(caption))}{_latex_caption(lines)}}}",
+            rf"\caption{{{escape(_sentence(caption) + _caption(table))}}}",
             rf"\label{{{''.join(c for c in label if c.isalnum() or c in ':-')}}}",
-            rf"\begin{{tabular}}{{l{'r' * (len(heads) - 1)}}}",
+            rf"\begin{{tabular}}{{l{'r' * len(heads)}}}",
             r"\toprule",
-            " & ".join(heads) + r" \\",
+            " & ".join(["Runs", *map(_latex_head, heads)]) + r" \\",
             r"\midrule",
-            *rows,
+            *lines,
             r"\bottomrule",
             r"\end{tabular}",
             r"\end{table}",
             "",
         ]
     )
+
+
+def _latex_head(head: str) -> str:
+    """A heading with ACC_5 set as a subscript.
+
+    >>> print(_latex_head("Change in ACC_5"))
+    Change in ACC$_{5}$
+    """
+    name, mark, index = escape(head).partition(r"\_")
+    return rf"{name}$_{{{index}}}$" if mark else name
 
 
 def _sentence(text: str) -> str:
@@ -280,54 +235,19 @@ def escape(text: str) -> str:
     return "".join(SPECIAL.get(character, character if ord(character) < 0x250 else "?") for character in text)
 
 
-def _maths(words: str) -> str:
-    r"""Numbers in words as LaTeX sets them, nothing for none.
-
-    >>> print(_maths("[−0.9, 3.0]"), _maths("12.3 ± 1.2"))
-    $[-0.9, 3.0]$ $12.3 \pm 1.2$
-    """
-    return words and "$" + words.replace("−", "-").replace("±", r"\pm") + "$"
-
-
-def _latex_title(table: Table, metric: Metric) -> str:
-    name, mark, index = table.title(metric).partition("_")
-    return rf"{name}$_{{{index}}}$" if mark else escape(name)
-
-
-def _latex_row(lines: TableModel, line: Line) -> str:
-    name = escape(line.label)
-    cells = [name if line.kind == "runs" else rf"\emph{{{name}}}", str(len(line.seeds))]
-    cells += [_maths(format_value(line, metric)) for metric in lines.table.narrow]
-    cells += [_latex_change(line.cells[metric.key]) for metric in lines.table.changes]
-    for metric in lines.printed:
-        cell = line.cells[metric.key]
-        cells += map(_maths, _paper_words(cell, "^{*}" if cell.verdict in ("better", "worse") else ""))
-    return " & ".join(cells) + r" \\"
-
-
-def _latex_change(cell: Cell) -> str:
-    mean, _, interval = format_change(cell, with_p=False).partition(" ")
-    bold = rf"\mathbf{{{mean}}}" if cell.clear else mean
-    return " ".join(filter(None, (_maths(bold), _maths(interval))))
-
-
-def _latex_caption(lines: TableModel) -> str:
-    table = lines.table
+def _caption(table: Table) -> str:
+    """What all runs share, and what the numbers are."""
     shared = ", ".join(in_common([group.settings for group in table.groups]))
-    sentences = [f"All runs: {escape(shared)}."] if shared else []
-    sentences.append(r"Mean $\pm$ standard error over $n$ seeds, in per cent.")
+    sentences = [f"All runs: {shared}."] if shared else []
+    sentences.append("Mean ± standard error over seeds, in per cent.")
     if len(table.replay_modes) > 1:
         modes = "; ".join(f"{mode} ({', '.join(methods)})" for mode, methods in table.replay_modes.items())
-        sentences.append(f"Replay modes with ODEDM differ: {escape(modes)}.")
+        sentences.append(f"Replay modes with ODEDM differ: {modes}.")
     if table.changes:
-        few = table.fewest is not None and table.fewest < FEWEST
-        student = " (Student's $t$ below five seeds)" if few else ""
         sentences.append(
-            rf"$\Delta$: change against {escape(table.against)}, paired by seed, with its 95\,\% bootstrap interval"
-            f"{student}; bold where that leaves zero out over at least five seeds."
+            f"Change: against {table.against}, paired by seed, with its 95 % interval; bold where that leaves zero out "
+            "over at least five seeds."
         )
-    if lines.printed:
-        sentences.append("A star marks a gap to the paper larger than chance explains.")
-    if any(line.kind == "test" for line in lines.lines):
-        sentences.append(r"A best $\rho$ chosen on the test set is too good by construction.")
+    if any(row.kind == "test" for row in table.lines):
+        sentences.append("A best ρ chosen on the test set is too good by construction.")
     return " ".join(sentences)

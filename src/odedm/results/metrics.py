@@ -13,6 +13,7 @@ TITLES = {
     "backward_transfer": "BWT",
     "seconds": "Seconds",
     "sample_gradients": "Gradients/row",
+    "kilobytes": "kB",
 }
 """What the metrics of a run are called, in the order in which they are shown."""
 

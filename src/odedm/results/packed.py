@@ -8,12 +8,10 @@ import json
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
-from odedm.core.checksums import no_constant
 from odedm.core.errors import InvalidFileError, UsageError, require
 from odedm.core.files import read_bytes, writable_folder, write_bytes
-from odedm.core.plain_data import json_hash
+from odedm.core.plain_data import json_hash, parse_json
 from odedm.results.folder import PACKED, FinishedRun, find_runs
 from odedm.results.result import Result
 from odedm.results.verification import UNSEALED, check_metrics, first_fault, is_sealed, verify
@@ -112,8 +110,8 @@ def _lines(path: Path) -> Iterator[bytes]:
 
 def _from_line(line: bytes) -> Result:
     try:
-        plain: Any = json.loads(line, parse_constant=no_constant)
-    except (ValueError, RecursionError) as error:
+        plain = parse_json(line)
+    except ValueError as error:
         raise InvalidFileError(f"it is not JSON ({str(error)[:80]})") from None
     require(isinstance(plain, dict) and set(plain) == {"checksum", "result"}, "it is not a 'checksum' and a 'result'")
     same = json_hash(plain["result"]) == plain["checksum"]

@@ -7,10 +7,9 @@ from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from odedm.core.checksums import read_json
 from odedm.core.errors import InvalidFileError, UsageError, require, short_repr
 from odedm.core.files import as_path
-from odedm.core.plain_data import DEEPEST, too_deep
+from odedm.core.plain_data import read_json
 from odedm.core.plugin_modules import code_hashes
 from odedm.results.metrics import Matrix, compute_metrics
 from odedm.results.run_summary import summary_html, summary_line
@@ -44,6 +43,8 @@ class Result:
             or share classes.
         sample_gradients: rows that went through the network for a gradient, for each row of the stream: what the run
             cost, whatever it ran on. None in results from before this was counted.
+        bytes: what was kept of the stream at the end: all columns of the memory's "rows", and what the "method" holds
+            beside its network, such as a second one, or statistics. None in results from before this was counted.
 
     >>> matrix = [[90.0], [50.0, 80.0]]
     >>> shared = {"experiment": {}, "classes": [], "seconds": {}, "class_counts": [], "provenance": {}}
@@ -70,6 +71,7 @@ class Result:
     anytime: list[list[float]] | None = None
     task_labels: list[list[int]] | None = None
     sample_gradients: float | None = None
+    bytes: dict[str, int] | None = None
 
     @classmethod
     def measure(cls, *, class_il: Matrix, task_il: Matrix | None, **others: Any) -> Result:
@@ -86,6 +88,11 @@ class Result:
     def total_seconds(self) -> float:
         """Return wall seconds, all phases together."""
         return math.fsum(self.seconds.values())
+
+    @property
+    def kilobytes(self) -> float | None:
+        """Return what was kept of the stream, in 1000 bytes."""
+        return None if self.bytes is None else sum(self.bytes.values()) / 1000
 
     @property
     def labels(self) -> list[list[int]]:
@@ -125,8 +132,6 @@ class Result:
     @classmethod
     def from_dict(cls, plain: object, where: str = "a result") -> Result:
         """Make a result of plain data of anyone's, or say what is wrong with it."""
-        if too_deep(plain):
-            raise UsageError(f"'{where}' is not a result: more than {DEEPEST} levels of it lie in each other.")
         if not isinstance(plain, dict) or not str(plain.get("schema")).startswith("odedm.result/"):
             raise UsageError(f"'{where}' is not a result: there is no format '{SCHEMA}' in it.")
         if plain["schema"] != SCHEMA:

@@ -35,13 +35,17 @@ def check_fields(result: Any) -> None:
     require((result.task_il is None) == (result.task_il_last is None), "it has half of its Task-IL accuracies")
     seconds = isinstance(result.seconds, dict) and is_numbers(list(result.seconds.values()))
     require(seconds, "'seconds' does not map phases to finite numbers")
-    counts = isinstance(result.class_counts, list) and all(
-        isinstance(parts, dict) and all(map(is_numbers, parts.values())) for parts in result.class_counts
-    )
-    require(counts, "'class_counts' does not hold counts by part and class for each task")
+    parts = {} if result.bytes is None else result.bytes
+    held = isinstance(parts, dict) and is_numbers(list(parts.values()))
+    require(held, "'bytes' does not map parts to finite numbers")
     require(isinstance(result.provenance, dict), "'provenance' is not an object")
     classes = isinstance(result.classes, list) and all(isinstance(name, str) for name in result.classes)
     require(classes, "'classes' is not a list of names")
+    counts = isinstance(result.class_counts, list) and all(
+        isinstance(parts, dict) and all(is_numbers(part, len(result.classes)) for part in parts.values())
+        for parts in result.class_counts
+    )
+    require(counts, "'class_counts' does not hold counts by part and class for each task")
     labels = result.task_labels is None or _are_labels(result.task_labels, tasks, len(result.classes))
     require(labels, f"'task_labels' does not hold labels of the classes for each of {tasks} tasks")
     pairs = [] if result.anytime is None else result.anytime

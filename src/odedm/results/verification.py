@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from odedm.core.checksums import FILE as CHECKSUMS
-from odedm.core.checksums import check_one, read_checksums
+from odedm.core.checksums import check_files, read_checksums
 from odedm.core.errors import InvalidFileError, UsageError, require
 from odedm.results.folder import FILE, MEMORY_FILE, STORED, read_columns
 from odedm.results.metrics import compute_metrics
@@ -96,8 +96,7 @@ def _check_files(folder: Path) -> str:
         raise InvalidFileError(UNSEALED)
     missing = {FILE, MEMORY_FILE} - set(listed)
     require(not missing, f"the checksums leave out {', '.join(sorted(missing))}")
-    for name in listed:
-        check_one(folder, name)
+    check_files(folder, listed)
     return f"{len(listed)} files are as they were written"
 
 

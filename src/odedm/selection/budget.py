@@ -1,4 +1,4 @@
-"""How many prototypes a class gets, and whether all of them fit into the memory."""
+"""How many prototypes a class gets: F_k."""
 
 from __future__ import annotations
 
@@ -34,7 +34,15 @@ def prototypes_per_class(rho: float, capacity: int, *, tasks: int, classes: int,
             f"rho is the long-term share of the memory: it must lie in (0, 1], {rho} was given. "
             "For a memory without a long-term part use the plain reservoir."
         )
-    slots = _slots(tasks, classes, rows_per_prototype)
+    for name, value in (("tasks", tasks), ("classes", classes), ("rows_per_prototype", rows_per_prototype)):
+        if value < 1:
+            raise UsageError(f"{name} must be 1 or more; {value} was given.")
+    if tasks == 1:
+        raise UsageError(
+            "With a single task nothing is ever consolidated: prototypes are pinned when a task ends and another "
+            "follows. Use a plain reservoir, or split the stream into 2 tasks or more."
+        )
+    slots = (tasks - 1) * classes * rows_per_prototype
     # the half's own float error must not turn 12.5 into 12: 0.3 * 50 is a hair below 15
     k = math.floor(rho * capacity / slots + 0.5 + 1e-9)
     if k < 1:
@@ -48,66 +56,3 @@ def prototypes_per_class(rho: float, capacity: int, *, tasks: int, classes: int,
             f"{least_capacity} rows."
         )
     return k
-
-
-def check_budget(
-    k: int,
-    capacity: int,
-    *,
-    tasks: int,
-    classes: int,
-    rows_per_prototype: int = 1,
-    reserved: int = 0,
-    by_rho: bool = False,
-) -> None:
-    """Refuse `k` prototypes per class that cannot all be pinned in `capacity` rows, `reserved` of which are taken.
-
-    `by_rho` says that k was worked out from a share, which is as small as it can be: then a smaller k is no remedy.
-
-    >>> check_budget(6, 200, tasks=5, classes=2)
-    >>> check_budget(26, 200, tasks=5, classes=2)
-    Traceback (most recent call last):
-    ...
-    odedm.UsageError: 26 prototypes per class need 208 pinned rows (4 consolidated tasks of 2 classes, 1 row \
-per prototype), but the memory holds 200. The largest k that fits is 25; or raise the capacity to 208.
-    """
-    if k < 0 or reserved < 0:
-        raise UsageError(f"k and reserved must be 0 or more; k={k}, reserved={reserved} were given.")
-    if tasks == 1:
-        return  # a single task is never consolidated, so nothing is pinned
-    slots = _slots(tasks, classes, rows_per_prototype)
-    free = max(0, capacity - reserved)
-    if k * slots > free:
-        taken = f" of which {reserved} are reserved" if reserved else ""
-        raise UsageError(
-            f"{counted(k, 'prototype')} per class {'needs' if k == 1 else 'need'} {k * slots} pinned rows "
-            f"({counted(tasks - 1, 'consolidated task')} of {counted(classes, 'class')}, "
-            f"{counted(rows_per_prototype, 'row')} per prototype), but the memory holds {capacity}{taken}. "
-            f"{remedy(k * slots + reserved, None if by_rho else free // slots)}"
-        )
-
-
-def remedy(capacity: int, k: int | None) -> str:
-    """Return what to do where prototypes do not fit: give the capacity they need, or the largest k (None: by rho).
-
-    >>> remedy(8, None)
-    'Raise the capacity to 8, or give rho=0, which pins none.'
-    >>> remedy(208, 25)
-    'The largest k that fits is 25; or raise the capacity to 208.'
-    """
-    if k is None:
-        return f"Raise the capacity to {capacity}, or give rho=0, which pins none."
-    return f"The largest k that fits is {k}; or raise the capacity to {capacity}."
-
-
-def _slots(tasks: int, classes: int, rows_per_prototype: int) -> int:
-    """Return how many pinned rows one prototype per class amounts to over a whole stream."""
-    for name, value in (("tasks", tasks), ("classes", classes), ("rows_per_prototype", rows_per_prototype)):
-        if value < 1:
-            raise UsageError(f"{name} must be 1 or more; {value} was given.")
-    if tasks == 1:
-        raise UsageError(
-            "With a single task nothing is ever consolidated: prototypes are pinned when a task ends and another "
-            "follows. Use a plain reservoir, or split the stream into 2 tasks or more."
-        )
-    return (tasks - 1) * classes * rows_per_prototype

@@ -13,11 +13,11 @@ from odedm.core.validators import Choice, Float, Pair
 from odedm.selection.prototype_settings import (
     DAC,
     MMD,
-    ROW_SELECTORS,
     DistanceName,
     Herding,
     OneDistance,
     Prototypes,
+    Random,
     Selection,
     Sinkhorn,
     name_of,
@@ -78,26 +78,17 @@ def selection_from(flat: Mapping[str, Any]) -> Selection:
     Prototypes(distance=L2(), dac=DAC(clusters=5, depth=3))
     >>> selection_from({"dac": None, "epsilon": 0.2})
     Traceback (most recent call last):
-    odedm.UsageError: epsilon is for the clusters of divide-and-conquer, of which there are none; 0.2 was given. Leave \
-it out.
+    odedm.UsageError: epsilon does nothing beside dac=none; 0.2 was given. Leave it out.
     """
-    flat = {name: FLAT[name].validator.validate(name, value) for name, value in flat.items() if value is not None} | {
-        name: None for name, value in flat.items() if value is None
-    }
-    given = {name: value for name, value in flat.items() if value is not None}
-    distance = given.get("distance", "sinkhorn")
-    _check_distance(distance, given)
+    given = {name: FLAT[name].validator.validate(name, value) for name, value in flat.items() if value is not None}
+    distance, dac = given.get("distance", "sinkhorn"), given.get("dac")
+    if "dac" not in flat and distance not in WITHOUT_CLUSTERS:
+        dac = (DAC().clusters, DAC().depth)
+    for name, cause in _idle(distance, dac, given.get("dac_distance", "sinkhorn")).items():
+        if given.get(name) not in (None, False, "features"):
+            raise UsageError(f"{name} does nothing beside {cause}; {given[name]} was given. Leave it out.")
     if distance in WITHOUT_CLUSTERS:
-        space = {"space": given["space"]} if "space" in given and ROW_SELECTORS[distance] is Herding else {}
-        return ROW_SELECTORS[distance](**space)
-    usual = DAC()
-    dac = None if "dac" in flat and flat["dac"] is None else given.get("dac", (usual.clusters, usual.depth))
-    for name in () if dac else OF_DAC:
-        if name in given:
-            raise UsageError(
-                f"{name} is for the clusters of divide-and-conquer, of which there are none; {given[name]} was given. "
-                "Leave it out."
-            )
+        return Herding(given.get("space", "features")) if distance == Herding.name else Random()
     kind = OneDistance("distance", DISTANCES).validate("distance", distance)
     if isinstance(kind, Sinkhorn):
         kind = Sinkhorn(given.get("pair_epsilon"), given.get("ground"), given.get("screen"))
@@ -105,6 +96,26 @@ it out.
         kind = MMD(given.get("bandwidth"))
     rest = {name: given[name] for name in ("space", "mixup") if name in given}
     return Prototypes(kind, _dac(dac, flat, given) if dac else None, **rest)
+
+
+def _dac(pair: tuple[int, int], flat: Mapping[str, Any], given: Mapping[str, Any]) -> DAC:
+    distance = given.get("dac_distance", "sinkhorn")
+    sample: dict[str, Any] = {"sample": given.get("dac_sample")} if "dac_sample" in flat else {}
+    return DAC(*pair, Sinkhorn(given["epsilon"]) if "epsilon" in given else distance, **sample)
+
+
+def _idle(distance: str, dac: Any, dac_distance: str) -> dict[str, str]:
+    """Return the settings that would do nothing, and beside what."""
+    by_distance = f"distance='{distance}'"
+    idle = {name: by_distance for name, owner in OF_DISTANCE.items() if distance != owner}
+    if distance in WITHOUT_CLUSTERS:  # it makes none
+        idle |= dict.fromkeys(("dac", "mixup", *OF_DAC), by_distance)
+        idle |= {} if distance == Herding.name else {"space": by_distance}
+    elif dac is None:
+        idle |= dict.fromkeys(OF_DAC, "dac=none")
+    elif dac_distance != "sinkhorn":
+        idle["epsilon"] = f"dac_distance='{dac_distance}'"
+    return idle
 
 
 def of_clusters_there_are(flat: Mapping[str, Any]) -> dict[str, Any]:
@@ -115,12 +126,8 @@ def of_clusters_there_are(flat: Mapping[str, Any]) -> dict[str, Any]:
     >>> of_clusters_there_are({"dac": None, "epsilon": 0.1})
     {'dac': None}
     """
-    idle: tuple[str, ...] = ()
-    if flat.get("distance") in WITHOUT_CLUSTERS:
-        idle = ("dac", *OF_DAC)
-    elif flat.get("dac", ()) is None:
-        idle = OF_DAC
-    return {name: value for name, value in flat.items() if name not in idle}
+    idle = _idle(flat.get("distance", "sinkhorn"), flat.get("dac", ()), "sinkhorn")
+    return {name: value for name, value in flat.items() if name not in {"dac", *OF_DAC} & {*idle}}
 
 
 def beside(before: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -130,43 +137,7 @@ def beside(before: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, A
     {'distance': 'mmd', 'dac': (3, 4)}
     """
     distance = changes.get("distance", before.get("distance"))
-    gone = {name for name, owner in OF_DISTANCE.items() if distance != owner}
-    if "dac" in changes or distance in WITHOUT_CLUSTERS:
-        gone |= {"dac", *(OF_DAC if changes.get("dac") in (None, "none") else ())}
-    if changes.get("dac_distance", "sinkhorn") != "sinkhorn":
-        gone.add("epsilon")
-    return {name: value for name, value in before.items() if name not in gone}
-
-
-def _dac(pair: tuple[int, int], flat: Mapping[str, Any], given: Mapping[str, Any]) -> DAC:
-    between = OneDistance("distance", DISTANCES).validate("dac_distance", given.get("dac_distance", "sinkhorn"))
-    if "epsilon" in given:
-        if not isinstance(between, Sinkhorn):
-            raise UsageError(
-                f"epsilon is for the sinkhorn distance between clusters, not for '{name_of(between)}'; leave it out."
-            )
-        between = Sinkhorn(given["epsilon"])
-    sample = {"sample": flat["dac_sample"]} if "dac_sample" in flat else {}
-    return DAC(*pair, between, **sample)
-
-
-def _check_distance(distance: str, given: Mapping[str, Any]) -> None:
-    """Refuse settings of another distance, or of clusters where a choice makes none."""
-    for name, owner in OF_DISTANCE.items():
-        if name in given and distance != owner:
-            raise UsageError(f"{name} is for the {owner} distance, not for '{distance}'; leave it out.")
-    if distance not in WITHOUT_CLUSTERS:
-        return
-    if given.get("mixup"):
-        raise UsageError(
-            f"mixup keeps the means of clusters, and distance='{distance}' makes none. Leave mixup out, or take "
-            "a distance such as 'l2'."
-        )
-    for name in ("dac", *OF_DAC):
-        if name in given:
-            raise UsageError(
-                f"{name} goes before clusters, and distance='{distance}' makes none; leave it out, or take a distance "
-                "such as 'l2'."
-            )
-    if distance == "random" and given.get("space", "features") != "features":
-        raise UsageError("space says where rows are points, and distance='random' looks at none; leave it out.")
+    dac = changes.get("dac") if "dac" in changes else ()
+    idle = {*_idle(str(distance), None if dac == "none" else dac, changes.get("dac_distance", "sinkhorn"))}
+    idle |= {"dac"} & {*changes}
+    return {name: value for name, value in before.items() if name not in idle - {"mixup", "space"}}

@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from odedm.core.configuration import check_settings, repr_without_defaults, setting_field, settings_of
+from odedm.core.choices import GROUNDS, SPACES
+from odedm.core.configuration import check_settings, repr_without_defaults, setting_field
 from odedm.core.errors import UsageError
-from odedm.core.registry import DISTANCES, GROUNDS, SPACES, WITHOUT_CLUSTERS
+from odedm.core.registry import DISTANCES, WITHOUT_CLUSTERS
 from odedm.core.validators import Bool, Choice, Float, Int, Pair, Validator, refused
 
 if TYPE_CHECKING:
@@ -91,12 +92,12 @@ def name_of(distance: DistanceSettings | str) -> str:
 
 
 def numbers_of(distance: DistanceSettings | str) -> dict[str, Any]:
-    """Return the settings of a distance by name."""
-    return {name: getattr(distance, name) for name in settings_of(type(distance))} if _has_numbers(distance) else {}
+    """Return the numbers of a distance that were given, by name."""
+    return {name: value for name, value in vars(distance).items() if value is not None} if _is_ours(distance) else {}
 
 
-def _has_numbers(distance: DistanceSettings | str) -> bool:
-    return isinstance(distance, MMD | Sinkhorn)
+def _is_ours(distance: Any) -> bool:
+    return isinstance(distance, DistanceSettings)
 
 
 @dataclass(frozen=True)
@@ -184,13 +185,13 @@ class DAC:
         object.__setattr__(self, "clusters", pair[0])
         object.__setattr__(self, "depth", pair[1])
         check_settings(self)
-        numbers = {name: value for name, value in numbers_of(self.distance).items() if value is not None}
-        idle = next((name for name in numbers if (name_of(self.distance), name) != ("sinkhorn", "epsilon")), None)
-        if idle:
-            raise UsageError(
-                f"{idle} of '{name_of(self.distance)}' is for rows and prototypes, not for the clusters of "
-                f"divide-and-conquer; {numbers[idle]!r} was given. Leave it out there."
-            )
+        kind = name_of(self.distance)
+        for name, value in numbers_of(self.distance).items():
+            if (kind, name) != ("sinkhorn", "epsilon"):
+                raise UsageError(
+                    f"{name} of '{kind}' is for rows and prototypes, not for the clusters of divide-and-conquer; "
+                    f"{value!r} was given. Leave it out there."
+                )
 
     def __repr__(self) -> str:
         return repr_without_defaults(self, ("clusters", "depth"))
@@ -300,18 +301,16 @@ def selector(selection: Selection, k: int, rows_per_prototype: int) -> Prototype
         rows = DISTANCES[selection.name].load()()
         return PrototypeSelector(k, rows, None, rows_per_prototype, space)
     numbers = numbers_of(selection.distance)
-    if isinstance(selection.distance, Sinkhorn):
+    if isinstance(selection.distance, Sinkhorn) and "epsilon" in numbers:
         numbers["pair_epsilon"] = numbers.pop("epsilon")
     dac, reduce = selection.dac, None
     if dac:
-        between = _made(dac.distance, {"epsilon": numbers_of(dac.distance).get("epsilon")})
-        reduce = Dac(dac.clusters, dac.depth, between, sample=dac.sample)
+        reduce = Dac(dac.clusters, dac.depth, _made(dac.distance, numbers_of(dac.distance)), sample=dac.sample)
     measure = _made(selection.distance, numbers)
     return PrototypeSelector(k, measure, reduce, rows_per_prototype, selection.space, selection.mixup)
 
 
 def _made(distance: DistanceSettings | str, numbers: Mapping[str, Any]) -> Any:
-    """Make a distance with those of its numbers that are known; an object from outside has its own."""
+    """Make a distance with its numbers; an object from outside has its own."""
     kind = DISTANCES[name_of(distance)].load()
-    known = {name: value for name, value in numbers.items() if value is not None}
-    return kind(**known) if isinstance(kind, type) else kind
+    return kind(**numbers) if isinstance(kind, type) else kind

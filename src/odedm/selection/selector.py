@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from odedm.core.accel import device
+from odedm.core.choices import SPACES
 from odedm.core.errors import UsageError, unknown_name_error
-from odedm.core.registry import SPACES
 from odedm.core.rows import ModelView, Rows, take
 from odedm.core.stored_names import stored
 from odedm.core.timer import Timer

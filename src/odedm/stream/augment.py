@@ -19,7 +19,8 @@ from odedm.stream.autoaugment import autoaugment
 class Transform:
     """How images of one data set become inputs; `pad` and `flip` say how training views are drawn.
 
-    `shift` and `scale` broadcast against one image and fold the division by 255 in: input = (image - shift) * scale.
+    `shift` and `scale` broadcast against one image and fold the division by 255 in: input = (image - shift) * scale,
+    cut to ±`limit` where there is one.
     """
 
     TRANSIENT: ClassVar[frozenset[str]] = frozenset({"unscaled"})
@@ -28,16 +29,18 @@ class Transform:
     scale: Tensor
     pad: int = 0
     flip: bool = False
+    limit: float | None = None
 
     def to(self, device: torch.device) -> Transform:
         """Return the same transform with its constants on the device."""
-        return Transform(self.shift.to(device), self.scale.to(device), self.pad, self.flip)
+        return Transform(self.shift.to(device), self.scale.to(device), self.pad, self.flip, self.limit)
 
-    def normalise(self, image: Tensor) -> Tensor:
+    def normalize(self, image: Tensor) -> Tensor:
         """Return inputs [n, ...] of images [n, ...] as they are: what evaluation and embedding see."""
         if image.is_cpu and image.dtype == torch.float32 and self.unscaled:
             return image.clone()  # what changes its inputs in place must not change stored rows
-        return (image - self.shift) * self.scale
+        scaled = (image - self.shift).mul_(self.scale)
+        return scaled if self.limit is None else scaled.clamp_(-self.limit, self.limit)
 
     @cached_property
     def unscaled(self) -> bool:
@@ -46,7 +49,7 @@ class Transform:
 
     def augment(self, image: Tensor, rng: torch.Generator) -> Tensor:
         """Return inputs [n, ...] of a training view: a crop after zero padding and a mirror image half of the time."""
-        return self.normalise(self._view(image, rng))
+        return self.normalize(self._view(image, rng))
 
     def strong_augment(self, image: Tensor, rng: torch.Generator) -> Tensor:
         """Return inputs [n, ...] of a strong view: crop and mirror image, then AutoAugment's CIFAR-10 policy.
@@ -54,7 +57,7 @@ class Transform:
         The policy is defined on grey or colour images of whole numbers; other rows get a training view.
         """
         view = self._view(image, rng)
-        return self.normalise(autoaugment(view, rng) if policy_fits(image) else view)
+        return self.normalize(autoaugment(view, rng) if policy_fits(image) else view)
 
     def _view(self, image: Tensor, rng: torch.Generator) -> Tensor:
         return crop_and_flip(image, self.pad, self.flip, rng) if self.pad or self.flip else image

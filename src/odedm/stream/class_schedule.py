@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
 
+from odedm.core.choices import DOMAINS
 from odedm.core.errors import UsageError
-from odedm.core.registry import DOMAINS
 from odedm.core.validators import Choice, Int, Validator
 
 Labels = tuple[tuple[int, ...], ...]
@@ -85,9 +85,9 @@ def schedule(
         what = f"{total} tasks" + (f" in {recurring} passes" if recurring > 1 else "")
         raise UsageError(f"task_classes gives {len(task_classes)} sizes for {what}; give {once}, or leave tasks out.")
     if sum(task_classes) != classes:
-        given = " + ".join(map(str, task_classes[:12])) + (" + …" if len(task_classes) > 12 else "")
+        sizes = " + ".join(map(str, task_classes[:12])) + (" + …" if len(task_classes) > 12 else "")
         raise UsageError(
-            f"task_classes must add up to the {classes} classes of the data; {given} = {sum(task_classes)} was given."
+            f"task_classes must add up to the {classes} classes of the data; {sizes} = {sum(task_classes)} was given."
         )
     edges = [0, *accumulate(task_classes)]
     return tuple(tuple(range(low, high)) for low, high in pairwise(edges)) * recurring

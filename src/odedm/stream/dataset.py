@@ -19,7 +19,7 @@ from odedm.core.rng import generator
 from odedm.core.row_schema import RowSchema
 from odedm.core.rows import ColumnSpec
 from odedm.core.text import counted, number_repeated, printable
-from odedm.core.validators import Bool, Float, Int, Text, refused, validate_params
+from odedm.core.validators import Bool, Int, Share, Text, refused, validate_params
 from odedm.stream.augment import Transform
 from odedm.stream.class_schedule import check_split
 
@@ -80,8 +80,8 @@ class Dataset:
         >>> data.labels_of(["c", "a"])
         [2, 0]
         """
-        given = dict(zip(self.class_names, self.labels or self.class_names, strict=True))
-        return [given[name] for name in names]
+        label_of = dict(zip(self.class_names, self.labels or self.class_names, strict=True))
+        return [label_of[name] for name in names]
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -109,29 +109,41 @@ class Dataset:
 
 def standardise(image: Tensor, *, pad: int = 0, flip: bool = False) -> Transform:
     """Return the transform that gives every channel of images, or every feature, mean 0 and deviation 1."""
+    if (pad or flip) and image.dim() != 4:
+        raise UsageError("pad and flip are for images; the rows are vectors. Leave both out.")
+    return constants(image, *statistics(image), pad=pad, flip=flip)
+
+
+def statistics(image: Tensor) -> tuple[Tensor, Tensor]:
+    """Return mean and deviation of each channel of images [n, c, h, w], or feature of vectors [n, d]; bytes are 0 to 1.
+
+    >>> statistics(torch.tensor([[[[0, 255]]]], dtype=torch.uint8))
+    (tensor([0.5000], dtype=torch.float64), tensor([0.5000], dtype=torch.float64))
+    """
     over, wide = ((0, 2, 3), (-1, 1, 1)) if image.dim() == 4 else ((0,), (-1,))
     number = image.numel() // image.shape[1]
-    # in chunks: a data set of bytes is too large to be copied as doubles
-    mean = torch.stack([part.double().sum(over) for part in image.split(4096)]).sum(0) / number
+    # in parts: a data set of bytes is too large to be copied as doubles
+    parts = image.split(max(1, min(4096, (1 << 25) // image[0].numel())))
+    mean = torch.stack([part.double().sum(over) for part in parts]).sum(0) / number
     centre = mean.view(wide)
-    square = torch.stack([(part.double() - centre).square().sum(over) for part in image.split(4096)]).sum(0)
-    deviation = (square / number).sqrt()
-    unit = 255.0 if image.dtype == torch.uint8 else 1.0
+    square = torch.stack([(part.double() - centre).square().sum(over) for part in parts]).sum(0)
+    deviation, unit = (square / number).sqrt(), _unit(image)
     # a column that is one number but for rounding counts as constant
-    deviation = (deviation / unit).where(deviation > 1e-12 * mean.abs(), 1.0)
-    return constants(mean / unit, deviation, unit, pad=pad, flip=flip, image=image.dim() == 4)
+    return mean / unit, (deviation / unit).where(deviation > 1e-12 * mean.abs(), 1.0)
 
 
-def constants(
-    mean: Tensor, deviation: Tensor, unit: float, *, pad: int = 0, flip: bool = False, image: bool = True
-) -> Transform:
-    """Return a transform from published channel means and deviations of images whose largest value is `unit`."""
-    shape = (-1, 1, 1) if image else (-1,)
+def _unit(image: Tensor) -> float:
+    return 255.0 if image.dtype == torch.uint8 else 1.0
+
+
+def constants(image: Tensor, mean: Tensor, deviation: Tensor, *, pad: int = 0, flip: bool = False) -> Transform:
+    """Return a transform of such images, or vectors, by means and deviations as `statistics` gives them."""
+    shape, unit = ((-1, 1, 1) if image.dim() == 4 else (-1,)), _unit(image)
     shift, scale = (mean * unit).float().view(shape), (1 / (deviation * unit)).float().view(shape)
     return Transform(shift, scale, pad, flip)
 
 
-@validate_params(tasks=Int(), test_share=Float(), pad=Int(0, 1000), flip=Bool(), name=Text(), seed=Int())
+@validate_params(tasks=Int(), test_share=Share(), pad=Int(0, 1000), flip=Bool(), name=Text(), seed=Int())
 def from_arrays(
     x: Any,
     y: Any,
@@ -183,8 +195,6 @@ def from_arrays(
         image, number, test_image, test_number = image[keep], number[keep], image[held], number[held]
     else:
         test_image, test_number = _test_part(test, names, schema)
-    if (pad or flip) and image.dim() != 4:
-        raise UsageError("pad and flip are for images; x holds vectors. Leave both out.")
     titles = tuple(map(str, names if class_names is None else class_names))
     transform = standardise(image, pad=pad, flip=flip)
     labels = tuple(names.tolist())
@@ -205,7 +215,7 @@ def as_class_labels(y: Any, what: str = "y") -> Array:
 
 def _hold_out(number: Tensor, names: Array, share: float, seed: int) -> tuple[Tensor, Tensor]:
     """Return rows to train on and rows to test on, of each class."""
-    keep, held = hold_out_of_each(number, share, seed)
+    keep, held = hold_out_of_each(number, share, generator(seed, "hold out"))
     tested = number[held].bincount(minlength=len(names))
     if not bool(tested.all()):
         name = names[int(tested.argmin())]
@@ -213,18 +223,15 @@ def _hold_out(number: Tensor, names: Array, share: float, seed: int) -> tuple[Te
     return keep, held
 
 
-def hold_out_of_each(group: Tensor, share: float, seed: int) -> tuple[Tensor, Tensor]:
+def hold_out_of_each(group: Tensor, share: float, rng: torch.Generator) -> tuple[Tensor, Tensor]:
     """Return the places of rows to learn from and of a share of each group [n] to test on, in the order of the rows.
 
     A group of one row has none to spare.
 
-    >>> keep, held = hold_out_of_each(torch.tensor([0, 1, 0, 1, 2]), 0.5, seed=0)
+    >>> keep, held = hold_out_of_each(torch.tensor([0, 1, 0, 1, 2]), 0.5, torch.Generator())
     >>> sorted([*keep.tolist(), *held.tolist()]), len(held)
     ([0, 1, 2, 3, 4], 2)
     """
-    if not 0 < share < 1:
-        raise UsageError(f"test_share must lie between 0 and 1; {share} was given. Or give test=(x, y).")
-    rng = generator(seed, "hold out")
     kept: list[int] = []
     held: list[int] = []
     for rows in group.argsort(stable=True).split(group.unique(return_counts=True)[1].tolist()):

@@ -1,4 +1,4 @@
-"""Applies imbalance, blurred task boundaries and label noise to the training rows of a data set."""
+"""Scenarios: imbalance, blurred task boundaries, label noise, and what rows look like in each task."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from odedm.core.choices import IMBALANCES
 from odedm.core.errors import UsageError
-from odedm.core.held_out_rows import hold_out
-from odedm.core.registry import IMBALANCES
 from odedm.core.rng import generator
 from odedm.core.rows import rank_within
 from odedm.core.text import counted
 from odedm.core.validators import Choice
 from odedm.stream.class_schedule import Labels
+from odedm.stream.dataset import hold_out_of_each
 
 
 def check_shares(labels: Labels, *, blur: float, noise: float) -> None:
@@ -91,15 +91,11 @@ def validation_split(
         seed: from which the draw follows.
         names: of the classes, for errors.
     """
-    rng = generator(seed, "held-out rows")
-    validate = torch.zeros(len(rows), dtype=torch.bool)
-    for number in order.tolist():
-        members = (label == number).nonzero().flatten()
-        _, held_out = hold_out(members[torch.randperm(len(members), generator=rng)].tolist(), fraction)
-        if not held_out:
-            raise UsageError(f"Class '{names[number]}' has {counted(len(members), 'row')}, too few to hold one out.")
-        validate[held_out] = True
-    return rows[~validate], rows[validate]
+    keep, held = hold_out_of_each(order.argsort()[label], fraction, generator(seed, "held-out rows"))
+    for number in sorted({*order.tolist()} - {*label[held].tolist()}):
+        size = int((label == number).sum())
+        raise UsageError(f"Class '{names[number]}' has {counted(size, 'row')}, too few to hold one out.")
+    return rows[keep], rows[held]
 
 
 def assign_tasks(label: Tensor, labels: Labels, *, shuffle: bool, rng: torch.Generator) -> Tensor:
@@ -150,11 +146,11 @@ def add_label_noise(label: Tensor, rate: float, *, home: Tensor, labels: Labels,
     """
     moved = random_share(label, rate, rng)
     first, size = (torch.tensor([function(classes) for classes in labels])[home] for function in (min, len))
-    given = label
+    noisy = label
     for num_classes in sorted(set(map(len, labels))):  # tasks of one size share their draws
         other = first + _elsewhere(label - first, moved, num_classes, rng)
-        given = torch.where(size == num_classes, other, given)
-    return given
+        noisy = torch.where(size == num_classes, other, noisy)
+    return noisy
 
 
 def random_share(label: Tensor, share: float, rng: torch.Generator) -> Tensor:
@@ -178,3 +174,35 @@ def _elsewhere(home: Tensor, moved: Tensor, among: int, rng: torch.Generator) ->
         return home
     other = torch.randint(among - 1, home.shape, generator=rng)
     return torch.where(moved, other + (other >= home), home)
+
+
+def check_domain(domain: str | None, shape: tuple[int, ...], tasks: int) -> None:
+    """Refuse a change that rows of this shape, or so many tasks, cannot have.
+
+    >>> check_domain("rotated", (64,), 3)
+    Traceback (most recent call last):
+    odedm.UsageError: domain='rotated' turns square images; rows here have the shape (64,). Use 'permuted'.
+    """
+    if domain != "rotated":
+        return
+    if len(shape) != 3 or shape[1] != shape[2]:
+        raise UsageError(f"domain='rotated' turns square images; rows here have the shape {shape}. Use 'permuted'.")
+    if tasks > 4:
+        raise UsageError(f"domain='rotated' has 4 quarter turns, so 4 tasks at most; {tasks} were asked for.")
+
+
+def in_domain(image: Tensor, domain: str | None, task: int, seed: int) -> Tensor:
+    """Return rows [n, ...] as they look in a task: their values at other places; the first task's as they are.
+
+    >>> in_domain(torch.tensor([[[[1, 2], [3, 4]]]]), "rotated", 1, seed=0).tolist()
+    [[[[2, 4], [1, 3]]]]
+    """
+    if task == 0 or domain in (None, "same"):
+        return image
+    if domain == "rotated":
+        return torch.rot90(image, task, (2, 3)).contiguous()
+    # pixels move with all their channels
+    places = image[0, 0].numel() if image.dim() == 4 else image[0].numel()
+    order = torch.randperm(places, generator=generator(seed, f"pixels of task {task}"))
+    flat = image.flatten(2) if image.dim() == 4 else image
+    return flat[..., order.to(image.device)].view_as(image)

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from odedm.core.choices import CLASS_ORDERS
 from odedm.core.errors import UsageError
-from odedm.core.registry import CLASS_ORDERS
 from odedm.core.rng import generator
 from odedm.core.rows import Rows, Task
 from odedm.core.text import counted
@@ -18,15 +18,16 @@ from odedm.core.validators import Bool, Choice, Float, Int, Share, refused, vali
 from odedm.stream.augment import Transform
 from odedm.stream.class_schedule import Labels, Sizes, classes_return, is_regular, schedule
 from odedm.stream.dataset import Dataset
-from odedm.stream.domains import check_domain, in_domain
 from odedm.stream.scenarios import (
     add_label_noise,
     assign_tasks,
     blur_boundaries,
+    check_domain,
     check_rows,
     check_shares,
     first_rows,
     imbalance_mask,
+    in_domain,
     validation_split,
 )
 
@@ -203,23 +204,27 @@ def split(
         add_label_noise(true, noise, home=home, labels=labels, rng=generator(seed, "label noise")) if noise else true
     )
     mix = generator(seed, "order")
+
+    def rows_of(index: int, image: Tensor, label: Tensor, chosen: Tensor) -> Rows:
+        return {
+            "image": in_domain(image[chosen].to(device), domain, index, seed),
+            "label": label.to(device),
+            "task": torch.full_like(chosen, index).to(device),
+            "index": chosen.to(device),
+        }
+
     parts: list[Task] = []
     tests: list[Rows] = []
     for index, classes in enumerate(labels[:first_tasks]):
         indices = (task == index).nonzero().flatten()
         if shuffle and data.task is None:
             indices = indices[torch.randperm(len(indices), generator=mix)]
-        rows = _rows(data.image, label[indices], kept[indices], index, device)
-        rows["image"] = in_domain(rows["image"], domain, index, seed)
-        parts.append(Task(index, len(labels), classes, rows))
+        parts.append(Task(index, len(labels), classes, rows_of(index, data.image, label[indices], kept[indices])))
         if data.test_task is None and domain in (None, "same") and classes in labels[:index]:
             tests.append(tests[labels.index(classes)])  # the very rows, which are then looked at once
             continue
         held = torch.isin(test_label, torch.tensor(classes)) if data.test_task is None else data.test_task == index
-        held = held.nonzero().flatten()
-        rows = _rows(test_image, test_label[held], tested[held], index, device)
-        rows["image"] = in_domain(rows["image"], domain, index, seed)
-        tests.append(rows)
+        tests.append(rows_of(index, test_image, test_label[held], tested[held]))
     names = tuple(data.class_names[number] for number in order.tolist())
     return Stream(tuple(parts), tuple(tests), names, data.transform.to(device), labels)
 
@@ -279,12 +284,3 @@ def arrival(classes: int, class_order: str, seed: int) -> Tensor:
     if class_order == "natural":
         return torch.arange(classes)
     return torch.randperm(classes, generator=generator(seed, "class order"))
-
-
-def _rows(image: Tensor, label: Tensor, chosen: Tensor, task: int, device: torch.device) -> Rows:
-    return {
-        "image": image[chosen].to(device),
-        "label": label.to(device),
-        "task": torch.full_like(chosen, task).to(device),
-        "index": chosen.to(device),
-    }

@@ -54,13 +54,12 @@ def from_torch(
     ((3, 8, 8), 4, 2, 32)
     """
     x, y = _stacked(data, "data")
-    pair = None if test is None else _stacked(test, "test")
     classes = np.unique(y)
     return from_arrays(
         x,
         y,
         tasks=default_tasks(len(classes)) if tasks is None else tasks,
-        test=pair,
+        test=None if test is None else _stacked(test, "test"),
         test_share=test_share,
         class_names=_names(data, classes) if class_names is None else class_names,
         pad=pad,
@@ -79,7 +78,7 @@ def _stacked(source: Any, what: str) -> tuple[Array, Array]:
             raise UsageError(f"Item {place} of {what} must be (image, label); {short_repr(item)} was given.")
         label = item[1].tolist() if isinstance(item[1], Tensor | np.ndarray | np.generic) else item[1]
         is_batch = isinstance(label, list | tuple)
-        image = _numbers(item[0], place, what, batch=is_batch)
+        image = _numbers(item[0], f"The image of item {place} of {what}", is_batch=is_batch)
         new_images, new_labels = (list(image), list(label)) if is_batch else ([image], [label])
         if len(new_images) != len(new_labels):
             raise UsageError(
@@ -115,17 +114,17 @@ def _items(source: Any, what: str) -> Iterator[Any]:
         raise UsageError(f"Item {place} of {what} cannot be read ({describe_error(error)}).") from error
 
 
-def _numbers(image: Any, place: int, what: str, *, batch: bool) -> Array:
+def _numbers(image: Any, what: str, *, is_batch: bool) -> Array:
     """Return an image, or a batch of images, as an array."""
-    if batch and isinstance(image, list | tuple):
-        return np.stack([_numbers(part, place, what, batch=False) for part in image]) if image else np.zeros((0,))
+    if is_batch and isinstance(image, list | tuple):
+        return np.stack([_numbers(part, what, is_batch=False) for part in image]) if image else np.zeros((0,))
     if hasattr(image, "mode") and hasattr(image, "convert"):  # as PIL does it, which need not be here
         image = image.convert("L" if image.mode == "1" else "RGB") if image.mode not in PLAIN_MODES else image
         image = np.asarray(image)
         image = image.transpose(2, 0, 1) if image.ndim == 3 else image  # colours last is theirs, first is ours
-    array = as_array(image, f"The image of item {place} of {what}")
-    if array.ndim < (2 if batch else 1):
-        raise UsageError(f"The image of item {place} of {what} is a single number: {short_repr(image)}.")
+    array = as_array(image, what)
+    if array.ndim < (2 if is_batch else 1):
+        raise UsageError(f"{what} is a single number: {short_repr(image)}.")
     return array
 
 

@@ -11,11 +11,19 @@ from typing import Any
 from odedm.core.configuration import Setting, default_of, settings_of
 from odedm.core.errors import UsageError, choose, unknown_name_error
 from odedm.core.plugins import check_name, discover
-from odedm.core.registry import MEMORIES, METHODS, OPTIMIZERS, POLICIES, RETRIEVALS, normalize_name
+from odedm.core.registry import (
+    MEMORIES,
+    METHODS,
+    OPTIMIZERS,
+    POLICIES,
+    RETRIEVALS,
+    WITHOUT_CLUSTERS,
+    normalize_name,
+)
 from odedm.core.text import LONGEST, printable
 from odedm.core.validators import LARGEST, Choice, Pair, Validator, is_scalar, refused
-from odedm.memory.paper_preset import AUXILIARY, paper_dac
-from odedm.memory.settings import DEFAULT_RHO, KINDS, ODEDM, AnyMemory, Native, memory_from_flat, memory_to_dict
+from odedm.memory.paper_preset import paper_dac
+from odedm.memory.settings import DEFAULT_RHO, KINDS, ODEDM, AnyMemory, Native, memory_from_flat
 from odedm.selection.flat_settings import of_clusters_there_are
 from odedm.training.experiment import Experiment
 
@@ -92,8 +100,10 @@ def _given(setting: Setting) -> Callable[[Any], Any]:
 
 def axes() -> dict[str, Validator]:
     """What a study can vary: the settings of an experiment and of its memory, as these describe themselves."""
-    run = {name: _kind(own) for name, own in settings_of(Experiment).items() if own.axis}
-    memory = {name: _kind(own) for kind in KINDS.values() for name, own in settings_of(kind).items() if own.axis}
+    run = {name: _kind(setting) for name, setting in settings_of(Experiment).items() if setting.axis}
+    memory = {
+        name: _kind(setting) for kind in KINDS.values() for name, setting in settings_of(kind).items() if setting.axis
+    }
     return {**run, "memory": Choice("memory", MEMORIES, also=(PLAIN,)), **memory, "dac": DacChoice()}
 
 
@@ -117,40 +127,42 @@ class Grid:
     optimizer_options: Mapping[str, Mapping[str, Values]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for method in self.options:
-            check_name("method", method, METHODS)
-        for retrieval in self.retrieval_options:
-            check_name("retrieval", retrieval, RETRIEVALS)
-        for policy in self.policy_options:
-            check_name("memory policy", policy, POLICIES)
-        for optimizer in self.optimizer_options:
-            check_name("optimizer", optimizer, OPTIMIZERS)
+        for kind, (tables, registry) in {
+            "method": (self.options, METHODS),
+            "retrieval": (self.retrieval_options, RETRIEVALS),
+            "memory policy": (self.policy_options, POLICIES),
+            "optimizer": (self.optimizer_options, OPTIMIZERS),
+        }.items():
+            for name in tables:
+                check_name(kind, name, registry)
         for name, values in self.lists().items():
             check_values(name, values, choose("key of a study", name, axes()) if name in self.axes else None)
 
     def experiments(self) -> list[Experiment]:
         """One experiment for each combination, each once, all with seed 0."""
         self._check_size()
-        found: dict[str, Experiment] = {}
+        by_slug: dict[str, Experiment] = {}
         made = itertools.count(1)
         for chosen in _product(self._own(Experiment)):
             options = self.options.get(chosen.get("method", default_of(Experiment, "method")), {})
             drawn = self.retrieval_options.get(chosen.get("retrieval", default_of(Experiment, "retrieval")), {})
             stepped = self.optimizer_options.get(chosen.get("optimizer", default_of(Experiment, "optimizer")), {})
             parts = (_product(options), _product(self.net_options), _product(drawn), _product(stepped))
-            for (own, net, draw, step), memory in itertools.product(itertools.product(*parts), self._memories()):
+            for (chosen_options, net, draw, step), memory in itertools.product(
+                itertools.product(*parts), self._memories()
+            ):
                 if next(made) > MOST_RUNS:  # each takes time and memory
                     raise UsageError(f"The lists stand for more than {MOST_RUNS} experiments; cut them.")
                 plan = Experiment(
                     memory,
                     **chosen,
-                    options=own,
+                    options=chosen_options,
                     net_options=net,
                     retrieval_options=draw,
                     optimizer_options=step or None,
                 )
-                found.setdefault(plan.slug(), plan)
-        return list(found.values())
+                by_slug.setdefault(plan.slug(), plan)
+        return list(by_slug.values())
 
     def expand(self) -> list[Grid]:
         """The same experiments in the same order, each as a grid of its own that has one value of everything.
@@ -160,15 +172,15 @@ class Grid:
         [{'er': {'lr': (0.03,)}}, {'er': {'lr': (0.1,)}}, {'der': {'alpha': (0.5,)}}]
         """
         plans = self.experiments()
-        found: dict[str, Grid] = {}
+        by_slug: dict[str, Grid] = {}
         for method in self.axes.get("method", (default_of(Experiment, "method"),)):
             options = {method: self.options[method]} if method in self.options else {}
             whole = replace(self, axes={**self.axes, "method": (method,)}, options=options)
             for chosen in _product(whole.lists()):
                 one = whole._narrowed(chosen)
                 (plan,) = one.experiments()
-                found.setdefault(plan.slug(), one)
-        return [found[plan.slug()] for plan in plans]
+                by_slug.setdefault(plan.slug(), one)
+        return [by_slug[plan.slug()] for plan in plans]
 
     def lists(self) -> dict[str, Values]:
         """Every list by its whole name.
@@ -176,52 +188,56 @@ class Grid:
         >>> Grid({"method": ("er",)}, {"er": {"lr": (0.03, 0.1)}}).lists()
         {'method': ('er',), 'options.er.lr': (0.03, 0.1)}
         """
-        tables = {f"options.{method}": own for method, own in self.options.items()} | {"net_options": self.net_options}
+        tables = {f"options.{method}": lists for method, lists in self.options.items()} | {
+            "net_options": self.net_options
+        }
         for table in BY_NAME:
-            tables |= {f"{table}.{name}": own for name, own in getattr(self, table).items()}
-        return {**self.axes, **{f"{table}.{name}": own[name] for table, own in tables.items() for name in own}}
+            tables |= {f"{table}.{name}": lists for name, lists in getattr(self, table).items()}
+        return {**self.axes, **{f"{table}.{name}": lists[name] for table, lists in tables.items() for name in lists}}
 
     def _check_size(self) -> None:
         """Refuse lists that multiply to more than anyone could list; methods' own do not multiply each other."""
         shared = [len(values) for name, values in self.lists().items() if not name.startswith("options.")]
-        own = [math.prod(map(len, lists.values())) for lists in self.options.values()]
-        if math.prod(shared) * max(own, default=1) > MOST:
+        sizes = [math.prod(map(len, lists.values())) for lists in self.options.values()]
+        if math.prod(shared) * max(sizes, default=1) > MOST:
             raise UsageError(f"The lists multiply to more than {MOST} combinations; cut them.")
 
     def _narrowed(self, chosen: Mapping[str, Any]) -> Grid:
         """The grid with one value of each list, by its whole name."""
 
-        def own(table: str, lists: Mapping[str, Values]) -> dict[str, Values]:
+        def first_values(table: str, lists: Mapping[str, Values]) -> dict[str, Values]:
             return {name: (chosen[f"{table}.{name}"],) for name in lists}
 
         return Grid(
             {name: (chosen[name],) for name in self.axes},
-            {name: own(f"options.{name}", lists) for name, lists in self.options.items()},
-            own("net_options", self.net_options),
-            {name: own(f"retrieval_options.{name}", lists) for name, lists in self.retrieval_options.items()},
-            {name: own(f"policy_options.{name}", lists) for name, lists in self.policy_options.items()},
-            {name: own(f"optimizer_options.{name}", lists) for name, lists in self.optimizer_options.items()},
+            {name: first_values(f"options.{name}", lists) for name, lists in self.options.items()},
+            first_values("net_options", self.net_options),
+            {name: first_values(f"retrieval_options.{name}", lists) for name, lists in self.retrieval_options.items()},
+            {name: first_values(f"policy_options.{name}", lists) for name, lists in self.policy_options.items()},
+            {name: first_values(f"optimizer_options.{name}", lists) for name, lists in self.optimizer_options.items()},
         )
 
     def _own(self, kind: Any) -> dict[str, Values]:
         """The axes that are settings of a kind."""
-        varied = {name: own for name, own in settings_of(kind).items() if name in self.axes}
-        return {name: tuple(map(_given(own), self.axes[name])) for name, own in varied.items()}
+        varied = {name: setting for name, setting in settings_of(kind).items() if name in self.axes}
+        return {name: tuple(map(_given(setting), self.axes[name])) for name, setting in varied.items()}
 
     def _memories(self) -> Iterator[AnyMemory]:
         for name in self.axes.get("memory", ("odedm",)):
             kind = Native if name == PLAIN else KINDS[name]
-            own = self._own(kind)
+            memory_axes = self._own(kind)
             if name == PLAIN:
-                own.pop("policy", None)
-            for chosen in _product(own):
+                memory_axes.pop("policy", None)
+            distances = memory_axes.get("distance", ("sinkhorn",))
+            has_clusters = not set(WITHOUT_CLUSTERS).issuperset(distances)
+            for chosen in _product(memory_axes):
                 if chosen.get("dac") == PAPER:
                     capacity = chosen.get("capacity", default_of(ODEDM, "capacity"))
                     chosen["dac"] = paper_dac(capacity, chosen.get("rho", None if "k" in chosen else DEFAULT_RHO))
                 policy = chosen.get("policy") or chosen.get("short_policy")
                 for options in _product(self.policy_options.get(str(policy), {})):
-                    given = chosen | {"policy_options": options} if options else chosen
-                    yield memory_from_flat(kind, of_clusters_there_are(given))
+                    settings = chosen | {"policy_options": options} if options else chosen
+                    yield memory_from_flat(kind, of_clusters_there_are(settings) if has_clusters else settings)
 
 
 def _product(axes: Mapping[str, Values]) -> Iterator[dict[str, Any]]:
@@ -232,15 +248,14 @@ def _product(axes: Mapping[str, Values]) -> Iterator[dict[str, Any]]:
 def matches_filters(plan: Experiment, wishes: Sequence[str]) -> bool:
     """Whether an experiment has every wished value: `name=value`, several values separated by commas.
 
-    Names alone are methods, spelled as in the registry or as in the paper. A value that is left to the method counts
-    by what it stands for, too.
+    Names alone are methods, spelled as in the registry or as in the paper.
 
     >>> plan = Experiment(ODEDM(50), method="derpp")
     >>> matches_filters(plan, ["DER,DER++", "capacity=50"]), matches_filters(plan, ["memory=plain"])
     (True, False)
     """
     flat = _flat(plan)
-    return all(bool(_values_of(plan, flat, name) & {*values}) for name, values in map(_filter, wishes))
+    return all(_values_of(flat, name) & {*values} for name, values in map(_filter, wishes))
 
 
 def check_filters(study: str, wishes: Sequence[str], plans: Sequence[Experiment]) -> None:
@@ -249,10 +264,10 @@ def check_filters(study: str, wishes: Sequence[str], plans: Sequence[Experiment]
     for wish in wishes:
         name, values = _filter(wish)
         known: set[str] = set()
-        for plan, flat in zip(plans, flats, strict=True):
+        for flat in flats:
             if name not in flat and name not in axes() and not name.startswith(TABLES):
                 raise unknown_name_error("name in --only", name, [*axes(), "seed"])
-            known |= _values_of(plan, flat, name)
+            known |= _values_of(flat, name)
         if any(value not in known for value in values):
             raise nobody_has(study, wishes, plans)
 
@@ -270,11 +285,11 @@ def _filter(wish: str) -> tuple[str, list[str]]:
     return name, values.split(",")
 
 
-def _values_of(plan: Experiment, flat: Mapping[str, Any], name: str) -> set[str]:
+def _values_of(flat: Mapping[str, Any], name: str) -> set[str]:
     """An experiment's value by a name, in every way in which it is written."""
-    values = (flat.get(name), _in_force(plan, name, flat))
-    words = {word for value in values for word in (_spelled(value), str(value))}
-    return words | {PLAIN} if name == "memory" and not isinstance(plan.memory, ODEDM) else words
+    value = flat.get(name)
+    words = {_spelled(value), str(value)}
+    return words | {PLAIN} if name == "memory" and value != ODEDM.name else words
 
 
 def nobody_has(study: str, wishes: Sequence[str], plans: Iterable[Experiment]) -> UsageError:
@@ -284,7 +299,7 @@ def nobody_has(study: str, wishes: Sequence[str], plans: Iterable[Experiment]) -
     for plan in plans:
         flat = _flat(plan)
         for name, values in known.items():
-            values[_spelled(_in_force(plan, name, flat))] = None
+            values[_spelled(flat.get(name))] = None
     words = "; ".join(f"{name}={printable(','.join(values), LONGEST)}" for name, values in known.items())
     return UsageError(f"No experiment of the study '{study}' has {' and '.join(wishes)}. There are: {words}.")
 
@@ -296,26 +311,17 @@ def _spelled(value: object) -> str:
     return "none" if value is None else str(value)
 
 
-def _in_force(plan: Experiment, name: str, flat: Mapping[str, Any]) -> Any:
-    """A value as the run has it: how long-term rows are met may be left to the method."""
-    if name not in AUXILIARY or not isinstance(plan.memory, ODEDM):
-        return flat.get(name)
-    from odedm.training.replay import resolve_replay_mode  # needs torch
-
-    return memory_to_dict(resolve_replay_mode(plan.memory, METHODS[plan.method].load()))[name]
-
-
 def _method(word: str) -> str:
     """The registry's name of a method, however it is spelled."""
-    found = next((name for name in METHODS if normalize_name(name) == normalize_name(word.strip())), None)
-    if found is None:
+    known = next((name for name in METHODS if normalize_name(name) == normalize_name(word.strip())), None)
+    if known is None:
         discover()
         if word.strip() in METHODS:
             return word.strip()
         raise UsageError(
             f"{unknown_name_error('method in --only', word, METHODS)} It also takes NAME=VALUE, e.g. capacity=200."
         )
-    return found
+    return known
 
 
 def _flat(plan: Experiment) -> dict[str, Any]:
@@ -324,7 +330,7 @@ def _flat(plan: Experiment) -> dict[str, Any]:
     memory = plain.pop("memory")
     memory["memory"] = memory.pop("name")
     if memory.get("dac") is not None:
-        memory["dac"] = "x".join(str(each) for each in memory["dac"])
+        memory["dac"] = "x".join(str(item) for item in memory["dac"])
     flat = {**plain, **memory}
     tables = {f"{name}.{key}": value for name in TABLES for key, value in flat.pop(name, {}).items()}
     return flat | tables
@@ -332,6 +338,6 @@ def _flat(plan: Experiment) -> dict[str, Any]:
 
 def as_tuple(value: Any, *, pair: bool = False) -> tuple[Any, ...]:
     """A list as it is, a single value as a list of one; `dac = [3, 4]` is one pair."""
-    if not isinstance(value, list) or (pair and len(value) == 2 and all(isinstance(each, int) for each in value)):
+    if not isinstance(value, list) or (pair and len(value) == 2 and all(isinstance(item, int) for item in value)):
         value = [value]
-    return tuple(tuple(each) if isinstance(each, list) else each for each in value)
+    return tuple(tuple(item) if isinstance(item, list) else item for item in value)

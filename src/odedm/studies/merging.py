@@ -19,10 +19,10 @@ def deduplicate(runs: Iterable[FinishedRun], *, by_code: bool = True) -> dict[st
     Without `by_code` runs by several versions of code from outside are the same, as in a report: one that does not say
     which version made it gives way to one that does, and two that say different ones are refused.
     """
-    found: dict[str, FinishedRun] = {}
+    by_key: dict[str, FinishedRun] = {}
     for run in runs:
         key = key_of_result(run.result, by_code=by_code)
-        other = found.setdefault(key, run)
+        other = by_key.setdefault(key, run)
         if other is run:
             continue
         _check_code(other, run)
@@ -32,8 +32,8 @@ def deduplicate(runs: Iterable[FinishedRun], *, by_code: bool = True) -> dict[st
                 f"ACC {other.result.acc_last:.6g} ({_origin(other.result)}) and {run.result.acc_last:.6g} "
                 f"({_origin(run.result)}). Only one can be right: leave one of the two out."
             )
-        found[key] = min(other, run, key=_preference)
-    return found
+        by_key[key] = min(other, run, key=_preference)
+    return by_key
 
 
 def read_all(paths: Sequence[Path]) -> dict[str, FinishedRun]:
@@ -52,12 +52,12 @@ def agree(one: Result, other: Result) -> bool:
 
 def _check_code(one: FinishedRun, other: FinishedRun) -> None:
     """Refuse two results of one run that say that different code from outside made them."""
-    own, its = one.result.code_hashes(), other.result.code_hashes()
-    for setting in own:
-        if own[setting] != its.get(setting, own[setting]):
+    hashes, other_hashes = one.result.code_hashes(), other.result.code_hashes()
+    for setting in hashes:
+        if hashes[setting] != other_hashes.get(setting, hashes[setting]):
             raise UsageError(
                 f"'{one.folder}' and '{other.folder}' are the same run by two versions of the code of its {setting} "
-                f"({own[setting][:12]} and {its[setting][:12]}), and a report of one file can show only one: leave "
+                f"({hashes[setting][:12]} and {other_hashes[setting][:12]}), and a report of one file shows one: leave "
                 "one of the two out, or pack the runs of each version into a file of their own."
             )
 

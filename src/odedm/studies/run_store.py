@@ -9,12 +9,12 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from odedm.checkpoint.lock import hold
-from odedm.core.errors import UsageError, choose
+from odedm.core.errors import UsageError
 from odedm.core.files import append_line, read_bytes, remove_stale, writable_folder, write_text
-from odedm.core.plain_data import too_deep
+from odedm.core.plain_data import parse_json
 from odedm.core.version import __version__
 from odedm.execute.job import Job
 from odedm.execute.run_callbacks import RunCallback
@@ -28,44 +28,10 @@ LOCK = ".lock"
 LARGEST = 2**30
 """Bytes: a store's file of more is not read."""
 REUSE = {
-    "any": "A finished run counts whatever code made it.",
     "plugins": "A finished run counts whatever version of odedm made it, if code of your own is the same.",
-    "version": "A finished run counts if odedm had this version, too.",
-    "commit": "A finished run counts if odedm was at this commit, without changes.",
+    "any": "A finished run counts whatever code made it.",
 }
 """What of the code that made a run must be as it is now, for the run to count."""
-
-
-class Code(NamedTuple):
-    """The code that makes a run: the package's version and the commit, which ends in + where files were changed."""
-
-    version: str
-    commit: str | None
-
-    @classmethod
-    def here(cls) -> Code:
-        """The code that runs."""
-        from odedm.results.provenance import commit
-
-        return cls(__version__, commit())
-
-    @property
-    def at_a_commit(self) -> bool:
-        """Whether the commit alone says what the code is."""
-        return self.commit is not None and not self.commit.endswith("+")
-
-
-def check_reuse(reuse: str) -> str:
-    """Refuse what is no name in `REUSE`, and `commit` where the code is at none."""
-    choose("policy of --reuse", reuse, REUSE)
-    code = Code.here() if reuse == "commit" else None
-    if code is not None and not code.at_a_commit:
-        state = "no checkout" if code.commit is None else "changed"
-        raise UsageError(
-            f"--reuse commit needs code at a commit without changes, and here it is {state}. Commit first, or leave it "
-            "out."
-        )
-    return reuse
 
 
 def key_of_result(result: Result, *, by_code: bool = True) -> str:
@@ -77,30 +43,15 @@ def key_of_result(result: Result, *, by_code: bool = True) -> str:
     return content_key(result.experiment, result.provenance.get("data_checksum"), marks)
 
 
-def is_reusable(made: Mapping[str, Any], reuse: str, code: Code) -> bool:
-    """Whether something with this provenance counts; a commit with changes on top of it never does."""
-    if reuse == "version":
-        return bool(made.get("odedm") == code.version)
-    return reuse != "commit" or (code.at_a_commit and made.get("commit") == code.commit)
-
-
-def why_not_reusable(result: Result, reuse: str, code: Code, marks: Mapping[str, str] | None = None) -> str | None:
-    """Why a run that has just been made does not count: another machine has other code, or that from outside has."""
-    if reuse == "any":
+def why_not_reusable(result: Result, job: Job) -> str | None:
+    """Return why a run that has just been made does not count: another machine has other code than this one."""
+    version, hashes = result.provenance.get("odedm"), result.code_hashes()
+    here = job.experiment.code_hashes()
+    other = [setting for setting in hashes if hashes[setting] != here.get(setting, hashes[setting])]
+    if version == __version__ and not other:
         return None
-    made, hashes = result.provenance, result.code_hashes()
-    if not is_reusable(made, "commit" if reuse == "commit" else "version", code):
-        return (
-            f"The run was made by odedm {made.get('odedm')} at commit {made.get('commit')}, and here it is "
-            f"{code.version} at {code.commit}: bring the machines to the same code, or take --reuse any."
-        )
-    other = [key for key in hashes if marks and hashes[key] != marks.get(key, hashes[key])]
-    if not other:
-        return None
-    return (
-        f"The run was made by other code of its {other[0]} than is here: bring the machines to the same code, and "
-        "leave files as they are while runs are under way; or take --reuse any."
-    )
+    made = f"other code of its {other[0]}" if other else f"odedm {version}"
+    return f"The run was made by {made} than is here: bring the machines to the same code, or take --reuse any."
 
 
 @dataclass(frozen=True)
@@ -195,7 +146,7 @@ class RunStore(RunCallback):
         return by_key, damaged
 
     def status(
-        self, jobs: Sequence[Job], *, reuse: str, code: Code, have: Mapping[str, FinishedRun] | None = None
+        self, jobs: Sequence[Job], *, reuse: str = "plugins", have: Mapping[str, FinishedRun] | None = None
     ) -> StoreStatus:
         """Which of the runs are done, here or packed elsewhere (`have`), and which are to be made."""
         finished, damaged = self._results()
@@ -209,19 +160,15 @@ class RunStore(RunCallback):
         for job in jobs:
             # where nothing is known of the code from outside that made a run, it counts
             keys = [job.key, content_key(job.experiment.describe(), job.checksum)]
-            found = [runs[key] for runs in (finished, packed) for key in keys if key in runs]
-            count = [run for run in found if is_reusable(run.result.provenance, reuse, code)]
-            if count:
-                done[job.key] = count[0]
+            run = next((runs[key] for runs in (finished, packed) for key in keys if key in runs), None)
+            if run is not None:
+                done[job.key] = run
                 continue
-            run = next((finished[key] for key in keys if key in finished), None)
-            folder = job.folder if run is None else run.folder
-            options = replace(job.options, overwrite=(folder / FILE).is_file())
-            todo[job.key] = replace(job, folder=folder, options=options)
+            todo[job.key] = replace(job, options=replace(job.options, overwrite=(job.folder / FILE).is_file()))
             outdated += keys[1] in made
-            torn += keys[1] not in made and folder in damaged
+            torn += keys[1] not in made and job.folder in damaged
         failed = {key: reason for key, reason in self.failures().items() if key in todo}
-        return StoreStatus(done, list(todo.values()), failed, outdated, torn, _other_versions(done.values(), code))
+        return StoreStatus(done, list(todo.values()), failed, outdated, torn, _other_versions(done.values()))
 
     def failures(self) -> dict[str, str]:
         """The last sentence of every run that ever failed, by content hash."""
@@ -235,10 +182,6 @@ class RunStore(RunCallback):
     def on_start(self, job: Job) -> None:
         """Note that a job has begun."""
         self.note("started", job)
-
-    def on_process(self, job: Job, process: int) -> None:
-        """Note which process works on it; another than before has it since a worker was lost."""
-        self.note("under way", job, process=process)
 
     def on_lost(self, job: Job, reason: str) -> None:
         """Note how its worker died."""
@@ -263,18 +206,17 @@ def _by_content(runs: Iterable[FinishedRun]) -> dict[str, FinishedRun]:
     return {key_of_result(run.result, by_code=False): run for run in runs}
 
 
-def _other_versions(runs: Iterable[FinishedRun], code: Code) -> dict[str, int]:
+def _other_versions(runs: Iterable[FinishedRun]) -> dict[str, int]:
     """How many runs were made by each version of the package that is not the one that runs."""
     versions = [str(run.result.provenance.get("odedm")) for run in runs]
-    return {version: versions.count(version) for version in sorted({*versions} - {code.version})}
+    return {version: versions.count(version) for version in sorted({*versions} - {__version__})}
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
     """The lines about jobs in a file of JSON lines; one that a kill cut short, or someone changed, is passed over."""
-    found: list[Any] = []
+    parsed: list[Any] = []
     content = read_bytes(path, LARGEST) if path.exists() else b""
     for line in content.decode(errors="replace").splitlines():
-        with suppress(ValueError, RecursionError):
-            found.append(json.loads(line))
-    sound = (plain for plain in found if isinstance(plain, dict) and not too_deep(plain))
-    return [plain for plain in sound if isinstance(plain.get("key"), str)]
+        with suppress(ValueError):
+            parsed.append(parse_json(line))
+    return [plain for plain in parsed if isinstance(plain, dict) and isinstance(plain.get("key"), str)]

@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from odedm.core.errors import choose
 from odedm.execute.backend import ExecutionConfig
 from odedm.execute.job import Job, RunOptions
 from odedm.execute.planning import PlannedJobs, plan_jobs, run_dir_under
@@ -14,7 +15,7 @@ from odedm.execute.run_job import remove_stale_workdir
 from odedm.execute.scheduler import Summary, run_jobs
 from odedm.results.folder import FinishedRun
 from odedm.results.result import Result
-from odedm.studies.run_store import Code, RunStore, StoreStatus, why_not_reusable
+from odedm.studies.run_store import REUSE, RunStore, StoreStatus, why_not_reusable
 from odedm.studies.spec import Study
 from odedm.training.experiment import Experiment
 
@@ -33,6 +34,9 @@ class StudyRunner:
     reuse: str = "plugins"
     have: Mapping[str, FinishedRun] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        choose("policy of --reuse", self.reuse, REUSE)
+
     def plan(self, study: Study, plans: Sequence[Experiment] | None = None, *, lenient: bool = False) -> PlannedJobs:
         """The study's experiments, or those that are given, as jobs: where runs happen and in the store's folder."""
         options = RunOptions(observation=study.observation, chosen=study.chosen)
@@ -44,7 +48,7 @@ class StudyRunner:
 
     def status(self, planned: PlannedJobs) -> StoreStatus:
         """What of the jobs is done; reads every result of the store, writes nothing and runs nothing."""
-        return self.store.status(planned.jobs, reuse=self.reuse, code=Code.here(), have=self.have)
+        return self.store.status(planned.jobs, reuse=self.reuse, have=self.have)
 
     def run(
         self,
@@ -61,10 +65,9 @@ class StudyRunner:
         """
         for run in status.done.values():
             remove_stale_workdir(run.folder)
-        code = Code.here()
 
         def check(job: Job, result: Result) -> str | None:
-            return why_not_reusable(result, self.reuse, code, job.experiment.code_hashes())
+            return None if self.reuse == "any" else why_not_reusable(result, job)
 
         jobs = status.to_start(retry=retry)
         seconds = [run.seconds for run in status.done.values()]

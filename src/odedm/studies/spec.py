@@ -129,18 +129,18 @@ class Study:
 
     def _of_one_seed(self) -> list[Experiment]:
         """Every experiment of the grids, with seed 0."""
-        found: dict[str, Experiment] = {}
+        by_slug: dict[str, Experiment] = {}
         made = 0
         for place, grid in enumerate(self.grids, start=1):
             try:
                 plans = grid.experiments()
             except UsageError as error:
                 raise UsageError(f"Grid {place} of the study '{self.name}': {error}") from None
-            found |= {plan.slug(): plan for plan in plans}
+            by_slug |= {plan.slug(): plan for plan in plans}
             made += len(plans)
             if made > MOST_RUNS:  # before the grids that follow are gone through
                 raise self._too_many()
-        return list(found.values())
+        return list(by_slug.values())
 
     def _too_many(self) -> UsageError:
         return UsageError(f"The study '{self.name}' stands for more than {MOST_RUNS} runs; cut it.")
@@ -149,13 +149,13 @@ class Study:
         """The seeds that every filter `seed=1,2` has."""
         seeds, known = [*self.seeds], {str(seed) for seed in self.seeds}
         for wish in filters:
-            wanted = wish.partition("=")[2].split(",")
-            if any(value not in known for value in wanted):
+            asked = wish.partition("=")[2].split(",")
+            if any(value not in known for value in asked):
                 raise UsageError(
                     f"No experiment of the study '{self.name}' has {wish}. There are: "
                     f"seed={printable(','.join(map(str, self.seeds)), LONGEST)}."
                 )
-            seeds = [seed for seed in seeds if str(seed) in wanted]
+            seeds = [seed for seed in seeds if str(seed) in asked]
         return seeds
 
     def with_seeds(self, number: int) -> Study:
@@ -177,13 +177,13 @@ class Study:
             text += _table("\n[tune]\n", self.tune.to_table())
         for grid in self.grids:
             text += _table("\n[[grid]]\n", grid.axes)
-            for method, own in grid.options.items():
-                text += _table(f"[grid.options.{_key(method)}]\n", own)
+            for method, entries in grid.options.items():
+                text += _table(f"[grid.options.{_key(method)}]\n", entries)
             if grid.net_options:
                 text += _table("[grid.net_options]\n", grid.net_options)
             for table in BY_NAME:
-                for name, own in getattr(grid, table).items():
-                    text += _table(f"[grid.{table}.{_key(name)}]\n", own)
+                for name, entries in getattr(grid, table).items():
+                    text += _table(f"[grid.{table}.{_key(name)}]\n", entries)
         return text
 
 
@@ -207,8 +207,8 @@ def read_to_run(path: Path) -> Study:
     A study's folder may hold a file from the time when they were passed over, so `read` takes them.
     """
     study = read(path)
-    if said := unused_keys(study.grids):
-        raise UsageError(f"In {path}: {said}")
+    if fault := unused_keys(study.grids):
+        raise UsageError(f"In {path}: {fault}")
     return study
 
 
@@ -252,7 +252,7 @@ def _study(plain: dict[str, Any], name: str) -> Study:
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables) or not tables:
         raise UsageError("'grid' must be one or more tables, each headed [[grid]].")
     only = as_tuple(plain.get("only", []))
-    if not all(isinstance(each, str) for each in only):
+    if not all(isinstance(item, str) for item in only):
         raise UsageError("'only' must be a list of NAME=VALUE, e.g. ['method=er'].")
     study = Study(
         plain.get("name", name),
@@ -290,18 +290,18 @@ def _grid(shared: Mapping[str, Any], table: Mapping[str, Any]) -> Grid:
         if not isinstance(value, dict):
             raise UsageError(f"'{name}' must be a table; {short_repr(value)} was given.")
     options, net_options, *parts = tables.values()
-    for method, own in options.items():
-        if not isinstance(own, dict):
+    for method, entries in options.items():
+        if not isinstance(entries, dict):
             raise UsageError(f"Hyper-parameters belong to a method: write [options.derpp], not options.{method}.")
     for what in ("retrieval", "policy"):
-        for name, own in tables[f"{what}_options"].items():
-            if not isinstance(own, dict):
+        for name, entries in tables[f"{what}_options"].items():
+            if not isinstance(entries, dict):
                 raise UsageError(f"Options belong to a {what}: write [{what}_options.NAME], not {what}_options.{name}.")
     return Grid(
         {name: as_tuple(value, pair=name == "dac") for name, value in both.items()},
-        {method: _as_tuples(own) for method, own in options.items()},
+        {method: _as_tuples(entries) for method, entries in options.items()},
         _as_tuples(net_options),
-        *({name: _as_tuples(own) for name, own in table.items()} for table in parts),
+        *({name: _as_tuples(entries) for name, entries in table.items()} for table in parts),
     )
 
 

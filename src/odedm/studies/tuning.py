@@ -6,30 +6,27 @@ pair and report as any others do. Test rows are never read, and seeds are others
 
 from __future__ import annotations
 
-import hashlib
-import heapq
 import random
 import statistics
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any
 
 from odedm.core.errors import UsageError
 from odedm.core.plain_data import flatten
+from odedm.core.version import __version__
 from odedm.execute.job import Job
 from odedm.memory.settings import ODEDM
 from odedm.results.folder import FinishedRun
 from odedm.studies.grid import Grid, check_filters, matches_filters, nobody_has
-from odedm.studies.run_store import Code
 from odedm.studies.spec import MOST_NAME, Study, ValidationSplit
 from odedm.training.experiment import Experiment, content_key
 
 ARMS = ("without", "with")
 TRIALS, TUNED = "-trials", "-tuned"
 """What the names of the study of all tries and of the study of the choices end with."""
-SYMBOLS = {"rho": "ρ"}
 Tries = dict[str, dict[str, list[Grid]]]
 """By base method and arm, what is tried, each try a grid with one value of everything."""
 
@@ -66,13 +63,11 @@ class TuningStudy:
         study: whose configurations are tried; its seeds are those of the runs that follow.
         split: which rows are held out, and with which seeds.
         tries: what is tried, equally many without and with ODEDM.
-        not_tried: by base method and arm the combinations that were not drawn, in words.
     """
 
     study: Study
     split: ValidationSplit
     tries: Tries
-    not_tried: Mapping[str, Mapping[str, Sequence[str]]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, study: Study, tries: int | None = None, seed: int = 0) -> TuningStudy:
@@ -84,9 +79,8 @@ class TuningStudy:
         >>> {base: [len(grids) for grids in arms.values()] for base, arms in tuning.tries.items()}
         {'er on fashion-mini, λ=50': [2, 2]}
         """
-        combinations = _combinations(study)
-        drawn = {base: _equal(base, arms, tries, seed) for base, arms in combinations.items()}
-        return cls(study, study.tune or ValidationSplit(), drawn, _not_tried(combinations, drawn))
+        drawn = {base: _equal(base, arms, tries, seed) for base, arms in _combinations(study).items()}
+        return cls(study, study.tune or ValidationSplit(), drawn)
 
     @property
     def trials(self) -> Study:
@@ -112,10 +106,6 @@ class TuningStudy:
         plans = [plan for _, _, grid in self._flat() for plan in self._validated(grid).experiments()]
         return [plan.with_seed(seed) for plan in plans for seed in self.split.seeds]
 
-    def key(self, jobs: Sequence[Job]) -> str:
-        """A short hash of the runs, which tells a choice among these from one among others."""
-        return hashlib.blake2b(" ".join(sorted(job.key for job in jobs)).encode(), digest_size=4).hexdigest()
-
     def decided(
         self, jobs: Sequence[Job], done: Mapping[str, FinishedRun], failed: Mapping[str, str]
     ) -> tuple[dict[str, dict[str, list[tuple[TrialResult, Grid]]]], dict[str, int]]:
@@ -127,21 +117,21 @@ class TuningStudy:
             jobs: those of `experiments`, in its order.
             done: finished runs by key; `failed` has the sentences of those that failed.
         """
-        found: dict[str, dict[str, list[tuple[TrialResult, Grid]]]] = {}
+        by_base: dict[str, dict[str, list[tuple[TrialResult, Grid]]]] = {}
         left: Counter[str] = Counter()
         seeds = len(self.split.seeds)
         for place, (base, arm, grid) in enumerate(self._flat()):
             runs = jobs[place * seeds : (place + 1) * seeds]
-            results = found.setdefault(base, {name: [] for name in ARMS})[arm]
+            results = by_base.setdefault(base, {name: [] for name in ARMS})[arm]
             left[base] += sum(job.key not in done and job.key not in failed for job in runs)
             if all(job.key in done for job in runs):
                 scores = {job.experiment.seed: done[job.key].result.acc_last for job in runs}
                 results.append((TrialResult(runs[0].experiment, scores), grid))
-        whole = {base: arms for base, arms in found.items() if not left[base] and all(arms.values())}
+        whole = {base: arms for base, arms in by_base.items() if not left[base] and all(arms.values())}
         for arms in whole.values():
             for results in arms.values():
                 results.sort(key=lambda result: -result[0].mean)
-        return whole, {base: left[base] for base in found if base not in whole}
+        return whole, {base: left[base] for base in by_base if base not in whole}
 
     def as_study(self, decided: Mapping[str, Mapping[str, Sequence[tuple[TrialResult, Grid]]]]) -> Study:
         """The best of each arm of every base method, with the seeds that the study has for its runs."""
@@ -159,6 +149,8 @@ class TuningStudy:
         self, decided: Mapping[str, Mapping[str, Sequence[tuple[TrialResult, Grid]]]], left: Mapping[str, int]
     ) -> dict[str, Any]:
         """Everything that was tried, ready for JSON: what the choices were made by, and which are missing."""
+        from odedm.results.provenance import commit  # needs torch
+
         rows = []
         for base, arms in decided.items():
             plan = arms[ARMS[0]][0][0].experiment
@@ -166,8 +158,8 @@ class TuningStudy:
             row |= {"capacity": plan.memory.capacity, "tries": self.tries_of(base)}
             rows.append(row | {arm: [result.to_dict() for result, _ in results] for arm, results in arms.items()})
         split = {**vars(self.split), "seeds": [*self.split.seeds]}
-        here = Code.here()._asdict()
-        return {"study": self.study.name, "tune": split, "code": here, "tuned": rows, "undecided": dict(left)}
+        code = {"version": __version__, "commit": commit()}
+        return {"study": self.study.name, "tune": split, "code": code, "tuned": rows, "undecided": dict(left)}
 
     def tries_of(self, base: str) -> int:
         """How many configurations each arm may try."""
@@ -177,16 +169,16 @@ class TuningStudy:
 def _combinations(study: Study) -> Tries:
     """All that could be tried."""
     names: dict[str, str] = {}
-    found: Tries = {}
+    by_base: Tries = {}
     plans = [(plan, grid) for whole in study.grids for grid in whole.expand() for plan in grid.experiments()]
     check_filters(study.name, study.only, [plan for plan, _ in plans])
     for plan, grid in plans:
         if matches_filters(plan, study.only):
             base = names.setdefault(_common(plan), _name(plan, set(names.values())))
-            found.setdefault(base, {arm: [] for arm in ARMS})[_arm(plan)].append(grid)
-    if not found:
+            by_base.setdefault(base, {arm: [] for arm in ARMS})[_arm(plan)].append(grid)
+    if not by_base:
         raise nobody_has(study.name, study.only, [plan for plan, _ in plans])
-    return found
+    return by_base
 
 
 def _common(plan: Experiment) -> str:
@@ -214,7 +206,7 @@ def _equal(base: str, arms: Mapping[str, list[Grid]], tries: int | None, seed: i
         raise UsageError(f"{base}: {tries} tries were asked for, but one arm has only {number}; give more.")
     number = number if tries is None else tries
     return {
-        arm: [grids[place] for place in balanced_draw([_values(grid) for grid in grids], number, seed)]
+        arm: [grids[place] for place in balanced_draw([grid.lists() for grid in grids], number, seed)]
         for arm, grids in arms.items()
     }
 
@@ -230,52 +222,20 @@ def balanced_draw(combinations: Sequence[Mapping[str, Hashable]], number: int, s
     >>> sorted(values["lr"] for values in drawn), sorted(values["rho"] for values in drawn)
     ([0.03, 0.1], [0.25, 0.5])
     """
-    if number >= len(combinations):
-        return list(range(len(combinations)))
-    came: Counter[tuple[str, Hashable]] = Counter()
+    waiting = random.Random(seed).sample(range(len(combinations)), len(combinations))
+    seen: Counter[tuple[str, Hashable]] = Counter()
 
-    def behind(place: int) -> tuple[int, int]:
-        """What a combination goes by: values that came before, and how often they did; it only ever grows."""
-        often = [came[value] for value in combinations[place].items()]
-        return sum(map(bool, often)), sum(often)
+    def repeats(place: int) -> tuple[int, int]:
+        counts = [seen[value] for value in combinations[place].items()]
+        return sum(map(bool, counts)), sum(counts)
 
-    chance = random.Random(seed).sample(range(len(combinations)), len(combinations))
-    waiting = [((0, 0), turn, place) for turn, place in enumerate(chance)]
     drawn: list[int] = []
-    while len(drawn) < number:
-        known, turn, place = heapq.heappop(waiting)
-        now = behind(place)
-        if now != known:
-            heapq.heappush(waiting, (now, turn, place))
-            continue
+    while waiting and len(drawn) < number:
+        place = min(waiting, key=repeats)
+        waiting.remove(place)
         drawn.append(place)
-        came.update(combinations[place].items())
+        seen.update(combinations[place].items())
     return sorted(drawn)
-
-
-def _values(grid: Grid) -> dict[str, str]:
-    """What a grid has one value of, by its whole name, in words."""
-    return {name: str(value) for name, (value,) in grid.lists().items()}
-
-
-def _not_tried(combinations: Tries, drawn: Tries) -> dict[str, dict[str, list[str]]]:
-    """By base method and arm the combinations that were not drawn, in words; arms of which all were are left out."""
-    found: dict[str, dict[str, list[str]]] = {}
-    for base, arms in combinations.items():
-        for arm, grids in arms.items():
-            taken = {id(grid) for grid in drawn[base][arm]}
-            left = [grid for grid in grids if id(grid) not in taken]
-            if left:
-                found.setdefault(base, {})[arm] = _words(left, grids)
-    return found
-
-
-def _words(chosen: Sequence[Grid], grids: Sequence[Grid]) -> list[str]:
-    """Some grids by the values in which all of them differ."""
-    values = {item for grid in grids for item in _values(grid).items()}
-    often = Counter(name for name, _ in values)
-    differing = ({name: value for name, value in _values(grid).items() if often[name] > 1} for grid in chosen)
-    return [", ".join(f"{SYMBOLS.get(name, name.rpartition('.')[2])}={row[name]}" for name in row) for row in differing]
 
 
 def differing(results: Sequence[TrialResult]) -> str:

@@ -26,13 +26,13 @@ among those of 'memory'."
     policies = [*named["policy"], *named["short_policy"]]
     kinds = {"options": "method", "retrieval_options": "retrieval", "optimizer_options": "optimizer"}
     tables = {table: (kind, named[kind]) for table, kind in kinds.items()}
-    for table, (axis, there) in {**tables, "policy_options": ("policy", policies)}.items():
-        lost = next((name for grid in grids for name in getattr(grid, table) if name not in there), None)
-        if lost is not None:
+    for table, (axis, known) in {**tables, "policy_options": ("policy", policies)}.items():
+        unused = next((name for grid in grids for name in getattr(grid, table) if name not in known), None)
+        if unused is not None:
             key = f"'{axis}' or 'short_policy'" if axis == "policy" else f"'{axis}'"
             return (
-                f"[{table}.{_quoted(lost)}] is of a {axis} that the study has not; it has "
-                f"{', '.join(there) or 'none'}. Leave the table out, or name the {axis} among those of {key}."
+                f"[{table}.{_quoted(unused)}] is of a {axis} that the study has not; it has "
+                f"{', '.join(known) or 'none'}. Leave the table out, or name the {axis} among those of {key}."
             )
     return _of_other_memories(grids)
 
@@ -45,15 +45,19 @@ def _named(grids: Sequence[Grid], axis: str) -> list[str]:
 
 def _of_other_memories(grids: Sequence[Grid]) -> str:
     """The first setting of a memory that no run has of those that it is given for."""
-    used = {each for grid in grids for name in _memories(grid) for each in _settings(name) if each in grid.axes}
-    owners = {each: name for name in reversed(KINDS) for each in settings_of(KINDS[name])}
-    lost = next((each for grid in grids for each in grid.axes if each in owners and each not in used), None)
-    if lost is None:
+    used = {
+        setting for grid in grids for name in _memories(grid) for setting in _settings(name) if setting in grid.axes
+    }
+    owners = {setting: name for name in reversed(KINDS) for setting in settings_of(KINDS[name])}
+    unused = next(
+        (setting for grid in grids for setting in grid.axes if setting in owners and setting not in used), None
+    )
+    if unused is None:
         return ""
-    there = ", ".join(dict.fromkeys(name for grid in grids if lost in grid.axes for name in _memories(grid)))
-    owner = owners[lost]
+    known = ", ".join(dict.fromkeys(name for grid in grids if unused in grid.axes for name in _memories(grid)))
+    owner = owners[unused]
     return (
-        f"'{lost}' is of the memory {owner}, which none of its runs has; they have {there}. Leave it out, or name "
+        f"'{unused}' is of the memory {owner}, which none of its runs has; they have {known}. Leave it out, or name "
         f"{owner} among those of 'memory'."
     )
 

@@ -5,8 +5,7 @@ Each trains small networks on a synthetic stream for some seconds, and raises `C
 >>> check_net("mlp", shape=(5,), classes=4)
 """
 
-from odedm.testing.check_parts import check_distance, check_net
-from odedm.testing.check_runs import check_memory, check_method
+from odedm.testing.checks import check_distance, check_memory, check_method, check_net
 from odedm.testing.contracts import CheckFailed
 
 __all__ = ["CheckFailed", "check_distance", "check_memory", "check_method", "check_net"]

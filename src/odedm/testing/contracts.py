@@ -6,8 +6,6 @@ import json
 from functools import lru_cache
 from typing import Any
 
-import torch
-
 from odedm.checkpoint.load_state_tree import load_state_tree
 from odedm.checkpoint.state_tree import State, StateError, state_tree
 from odedm.core.rows import MemoryPart
@@ -16,7 +14,8 @@ from odedm.stream.dataset import Dataset
 from odedm.stream.synthetic import blobs
 from odedm.training.experiment import Experiment
 from odedm.training.observation import Observation
-from odedm.training.run import Outcome, Run
+from odedm.training.outcomes import Outcome
+from odedm.training.run import Run
 
 CAPACITY = 30
 """Rows of the memories that are tried."""
@@ -59,8 +58,8 @@ def check_run(run: Run, outcome: Outcome) -> None:
     check((long["prototype"] >= 0).all(), "Every long-term row stands for a prototype.")
     check((short["prototype"] == -1).all(), "No short-term row stands for a prototype.")
     for class_row, task_row in zip(result.class_il, result.task_il or result.class_il, strict=True):
-        fine = all(t >= c for c, t in zip(class_row, task_row, strict=True))
-        check(fine, "With fewer classes to choose from accuracy is not lower (Task-IL, Class-IL).")
+        ordered = all(task >= among_all for among_all, task in zip(class_row, task_row, strict=True))
+        check(ordered, "With fewer classes to choose from accuracy is not lower (Task-IL, Class-IL).")
     check(outcome.method.net.training, "The network is left in training mode.")
     real = memory.rows()
     real = {name: column[real["index"] >= 0] for name, column in real.items()}  # mean images are no rows of the data
@@ -69,6 +68,11 @@ def check_run(run: Run, outcome: Outcome) -> None:
     check(raw, "Stored images are raw rows of the stream, each with its own index.")
     order = [run.stream.class_names.index(run.data.class_names[i]) for i in run.data.label[index].tolist()]
     check(real["label"].tolist() == order, "A stored row has the label that it arrived with.")
+
+
+def check_same(first: Outcome, second: Outcome, sentence: str) -> None:
+    """Check that two runs ended with the same network and the same memory, bit for bit."""
+    check(same_weights(first, second) and same_rows(first, second), sentence)
 
 
 def same_weights(first: Outcome, second: Outcome) -> bool:
@@ -80,11 +84,7 @@ def same_weights(first: Outcome, second: Outcome) -> bool:
 def same_rows(first: Outcome, second: Outcome) -> bool:
     """Return whether two memories hold the same rows in the same order."""
     a, b = first.memory.rows(), second.memory.rows()
-    return a.keys() == b.keys() and all(_equal(a[name], b[name]) for name in a)
-
-
-def _equal(a: torch.Tensor, b: torch.Tensor) -> bool:
-    return a.shape == b.shape and bool(torch.equal(a, b))
+    return a.keys() == b.keys() and all(a[name].equal(b[name]) for name in a)
 
 
 def check_exact(memory: MemorySettings, **settings: Any) -> None:
@@ -106,8 +106,9 @@ def check_exact(memory: MemorySettings, **settings: Any) -> None:
 
     first = Run(plan, data, callbacks=[Halfway()]).finish()
     again = Run(plan, data).finish()
-    check(
-        same_weights(first, again) and same_rows(first, again),
+    check_same(
+        first,
+        again,
         "The same seed does not give the same run: draw from `self.rng(purpose)` or the generator that is handed over, "
         "not from torch's own.",
     )
@@ -119,7 +120,8 @@ def check_exact(memory: MemorySettings, **settings: Any) -> None:
     except StateError as error:
         raise CheckFailed(f"A checkpoint cannot be gone on from: {error}") from error
     outcome = resumed.finish()
-    check(
-        same_weights(first, outcome) and same_rows(first, outcome),
+    check_same(
+        first,
+        outcome,
         "A run that goes on from a checkpoint is not the run that was not stopped: keep all state in attributes.",
     )

@@ -18,11 +18,11 @@ from torch import nn
 
 from odedm.core.accel.host_state import frozen
 from odedm.core.accel.recording import CAPTURE_LOCK, EAGER, record
-from odedm.core.extension_points import PluginEntry
-from odedm.core.generators import is_ours
+from odedm.core.plugins import PluginEntry
 from odedm.core.registry import POLICIES, TRANSFORMS
 from odedm.core.rows import Rows, count
 from odedm.core.store import Store
+from odedm.core.stored_names import is_ours
 from odedm.methods.base import Method
 from odedm.nets.base import Net
 from odedm.training.experiment import Experiment
@@ -92,7 +92,7 @@ class GraphedStep:
                 if recorded:
                     give_back_memory()  # that which they shared: the next ones take their own
 
-    def settle(self, method: Recorded, memory: object = None) -> None:
+    def update_baseline(self, method: Recorded, memory: object = None) -> None:
         """Take method and memory as they are after steps for those that the steps were recorded of."""
         if self.recorder is not None:
             self._kept = (method.graph_key(), addresses(memory))
@@ -192,7 +192,7 @@ def addresses(memory: object) -> Hashable:
     False
     """
     stores = _stores(memory, {})
-    return tuple(frozen([store.key, *store.columns.values()]) for store in stores)
+    return tuple(frozen([store.priority, *store.columns.values()]) for store in stores)
 
 
 def _stores(owner: Any, seen: dict[int, Any]) -> Iterator[Store]:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from odedm.core.generators import every_generator, set_state, state_of
+from odedm.core.rng import generators_of, set_state, state_of
 from odedm.core.rows import Rows, Task
 from odedm.core.stored_names import stored
 from odedm.methods.base import Method
@@ -57,9 +57,9 @@ class Choices:
         if not self.parts:
             return {}
         index, label, kept, distances = zip(*self.parts, strict=True)
-        widest = max(each.shape[1] for each in distances)
-        wide = tuple(torch.nn.functional.pad(each, (0, widest - each.shape[1]), value=torch.nan) for each in distances)
-        return {name: torch.cat(each) for name, each in zip(CHOICE, (index, label, kept, wide), strict=True)}
+        widest = max(part.shape[1] for part in distances)
+        wide = tuple(torch.nn.functional.pad(part, (0, widest - part.shape[1]), value=torch.nan) for part in distances)
+        return {name: torch.cat(part) for name, part in zip(CHOICE, (index, label, kept, wide), strict=True)}
 
 
 def features(probe: MethodView, tasks: Sequence[Task], stored: Rows) -> Rows:
@@ -87,7 +87,7 @@ def preserve_state(method: Method) -> Iterator[None]:
     """
     before = dict(vars(method))
     modes = [(module, module.training) for module in method.net.modules()]
-    drawn = {rng: state_of(rng) for rng in every_generator([*vars(method).values()])}
+    drawn = {rng: state_of(rng) for rng in generators_of([*vars(method).values()])}
     try:
         yield
     finally:
@@ -95,7 +95,7 @@ def preserve_state(method: Method) -> Iterator[None]:
         vars(method).update(before)
         for module, mode in modes:
             module.training = mode
-        for rng in every_generator([*vars(method).values()]):
+        for rng in generators_of([*vars(method).values()]):
             if rng in drawn:
                 set_state(rng, drawn[rng])
             elif isinstance(rng, torch.Generator):  # born in the block, inside something that outlives it

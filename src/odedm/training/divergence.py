@@ -61,12 +61,12 @@ class DivergenceGuard:
         mark.record()
         self._marks.append((mark, flag, step))
         if len(self._marks) > self.ahead:
-            self._look(task)
+            self._check_next(task)
 
-    def settle(self, step: int, task: int) -> None:
+    def check_all(self, step: int, task: int) -> None:
         """Where the device is waited for anyway, before a checkpoint and after a task: every loss, and every weight."""
         while self._marks:
-            self._look(task)
+            self._check_next(task)
         if not math.isfinite(self._broken.item()):
             raise self._error(self._seen + 1, step, task, "the loss is not a finite number")
         self._seen = step
@@ -83,7 +83,7 @@ class DivergenceGuard:
     def _new_mark(self) -> tuple[torch.cuda.Event, Tensor]:
         return torch.cuda.Event(blocking=True), torch.zeros((), pin_memory=True)
 
-    def _look(self, task: int) -> None:
+    def _check_next(self, task: int) -> None:
         mark, flag, step = self._marks.popleft()
         mark.synchronize()
         if not math.isfinite(flag.item()):  # on the host: nothing is asked of the device

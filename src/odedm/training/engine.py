@@ -9,30 +9,28 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from odedm.checkpoint.load_state_tree import load_state_tree
-from odedm.checkpoint.state_tree import State, state_tree
 from odedm.core.errors import UsageError, short_repr
-from odedm.core.generators import generators_of
-from odedm.core.rng import generator
+from odedm.core.registry import METHODS
+from odedm.core.rng import generator, generators_of
 from odedm.core.rows import ColumnSpec, Rows, Task
 from odedm.methods.base import Method
 from odedm.nets.base import Net
 from odedm.stream.augment import Transform
-from odedm.training.engine_config import EngineConfig
+from odedm.training.experiment import Experiment
 from odedm.training.lr_schedule import LRSchedule
 from odedm.training.model_view import MethodView
 from odedm.training.numerics import set_precision
 from odedm.training.optimizers import optimizer_keywords
-from odedm.training.replay import MemoryReplay, reading_of
+from odedm.training.replay import MemoryReplay, replay_options
 from odedm.training.retrieval import build_retrieval
 from odedm.training.tricks import apply_tricks, by_nearest_mean
 
 
 class Engine:
-    """A method on a network with a memory: observe batches, consolidate, predict, save and restore.
+    """A method on a network with a memory: observe batches, consolidate, predict.
 
     Args:
-        config: what it is built from.
+        plan: what it is built from, every default filled in.
         net: the network on the CPU, in training mode.
         transform: how raw rows become inputs, and training views of them; on the device.
         make_memory: gives the memory for rows with these columns of the method's own.
@@ -42,45 +40,38 @@ class Engine:
 
     def __init__(
         self,
-        config: EngineConfig,
+        plan: Experiment,
         net: Net,
         transform: Transform,
         make_memory: Callable[[tuple[ColumnSpec, ...]], Any],
         *,
         stored_rows: Callable[[Any], Rows] | None = None,
     ) -> None:
-        self.config, self.transform = config, transform
-        self.rng = partial(generator, config.seed, device=config.device)
-        second_order = "second order" in config.method.requires
-        net = set_precision(net.to(config.device), config.precision, second_order=second_order)
-        self.method: Method = config.method(
-            net=net,
-            draw=config.draw,
-            rng=self.rng,
-            **optimizer_keywords(config.optimizer, config.optimizer_options),
-            **config.options,
-        )
-        apply_tricks(config.tricks, self.method)
-        self.method.clip_norm = config.clip_norm
-        changes = config.schedule != "constant" or config.warmup
-        self.schedule = LRSchedule(self.method, config.schedule, warmup=config.warmup) if changes else None
+        self.plan, self.transform, self.device = plan, transform, torch.device(plan.device)
+        self.rng = partial(generator, plan.seed, device=self.device)
+        method, draw = METHODS[plan.method].load(), plan.replay_batch or plan.batch
+        net = set_precision(net.to(self.device), plan.precision, second_order="second order" in method.requires)
+        optimizer = optimizer_keywords(plan.optimizer, plan.optimizer_options or {})
+        self.method: Method = method(net=net, draw=draw, rng=self.rng, **optimizer, **plan.options)
+        apply_tricks(plan, self.method)
+        schedule = plan.schedule or "constant"
+        changes = schedule != "constant" or plan.warmup
+        self.schedule = LRSchedule(self.method, schedule, warmup=plan.warmup or 0) if changes else None
         self.memory = make_memory(self.method.fields())
         rows = partial(stored_rows, self.memory) if stored_rows is not None else self.memory.rows
-        self.view = MethodView(
-            self.method, transform, rows if by_nearest_mean(config.tricks.predict, config.method) else None
-        )
+        self.view = MethodView(self.method, transform, rows if by_nearest_mean(plan.predict, method) else None)
         self.replay = MemoryReplay(
             self.memory,
             transform,
-            **reading_of(config.memory),
-            draw=config.draw,
+            **replay_options(plan.memory),
+            draw=draw,
             rng=self.rng,
-            retrieval=build_retrieval(config.retrieval, config.retrieval_options),
+            retrieval=build_retrieval(plan.retrieval, plan.retrieval_options),
             method=self.method,
-            views=config.tricks.views,
+            views=plan.views,
         )
         self.memory_rng, self.view_rng = self.rng("memory"), self.rng("stream views")
-        self.border_rng = generator(config.seed, "memory borders")  # on the CPU: one seed, one choice anywhere
+        self.border_rng = generator(plan.seed, "memory borders")  # on the CPU: one seed, one choice anywhere
 
     def begin_task(self, task: Task) -> None:
         """A task starts."""
@@ -92,14 +83,16 @@ class Engine:
     def set_rate(self, done: float, total: float | None = None) -> None:
         """Set the learning rate of the batch that comes after `done` of `total` batches, as the schedule has it.
 
-        Both count in the task, or in the whole stream, as `config.schedule_over` says; how many there are is needed by
+        Both count in the task, or in the whole stream, as `schedule_over` says; how many there are is needed by
         schedules that end with them.
         """
         if self.schedule is not None:
             self.schedule.set(done, total)
 
-    def update(self, batch: Rows) -> Rows:
-        """Make the updates on raw rows: `image`, `label`, `task` and `index`; nothing is stored.
+    def update(self, batch: Rows, updates: int | None = None) -> Rows:
+        """Make so many updates on raw rows: `image`, `label`, `task` and `index`; nothing is stored.
+
+        Their number is that of the experiment unless given.
 
         Returns:
             The method's columns of the rows by the first update, before which the network had not seen them.
@@ -108,7 +101,7 @@ class Engine:
         if method.logit_adjustment is not None:
             method.logit_adjustment.update(batch["label"])
         columns = []
-        for _ in range(self.config.tricks.updates):
+        for _ in range(updates or self.plan.updates):
             seen = {**batch, "input": self.transform.augment(batch["image"], rng=self.view_rng)}
             self.replay.begin_step(seen)
             columns.append(_observe(method, seen, self.replay))
@@ -145,31 +138,16 @@ class Engine:
         """Return a function of raw rows to scores [n, C]: class means are taken once for all that is asked of it."""
         return self.view.predictor()
 
-    def graph_key(self) -> tuple[int, ...]:
-        """Return the host's numbers by which steps of one batch size differ: a recorded step is kept under them."""
-        return self.replay.graph_key()
-
-    def on_graph_replay(self, new: int) -> None:
-        """Count rows that a recorded step has stored: the device did its half."""
-        self.memory.on_graph_replay(new)
-
     def generators(self) -> Iterator[torch.Generator]:
         """Yield every generator that a step may draw from on the device."""
-        return generators_of([self.memory_rng, self.view_rng, self.replay, self.method, self.memory])
+        owners = [self.memory_rng, self.view_rng, self.replay, self.method, self.memory]
+        return (rng for rng in generators_of(owners) if isinstance(rng, torch.Generator))
 
     def roots(self) -> dict[str, Any]:
         """Return all that changes, by name: what a checkpoint must hold."""
         names = ("method", "memory", "replay", "memory_rng", "view_rng", "border_rng")
         schedule = {} if self.schedule is None else {"schedule": self.schedule}
         return {name: getattr(self, name) for name in names} | schedule
-
-    def state_dict(self) -> State:
-        """Return a copy of everything that changes: tensors, and a tree of plain data that refers to them."""
-        return state_tree(self.roots())
-
-    def load_state_dict(self, state: State) -> None:
-        """Put back what `state_dict` gave, in place; `StateError` where it is not that of such an engine."""
-        load_state_tree(self.roots(), state)
 
 
 def _observe(method: Method, batch: Rows, replay: MemoryReplay) -> Rows:

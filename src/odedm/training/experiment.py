@@ -6,6 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
+from odedm.core.choices import (
+    CLASS_ORDERS,
+    DEVICES,
+    DOMAINS,
+    EVAL_CLASSES,
+    IMBALANCES,
+    PRECISIONS,
+    PREDICTIONS,
+    SCHEDULE_SPANS,
+    STREAM_LOSSES,
+    VIEWS,
+)
 from odedm.core.configuration import (
     check_settings,
     from_dict,
@@ -17,32 +29,14 @@ from odedm.core.configuration import (
     values_of,
 )
 from odedm.core.errors import UsageError
-from odedm.core.extension_points import PluginEntry
-from odedm.core.options import name_and_options
+from odedm.core.options import class_and_options
 from odedm.core.plain_data import json_hash
 from odedm.core.plugin_modules import code_hashes, origins
-from odedm.core.registry import (
-    CLASS_ORDERS,
-    DEVICES,
-    DOMAINS,
-    EVAL_CLASSES,
-    IMBALANCES,
-    METHODS,
-    NETS,
-    OPTIMIZERS,
-    PRECISIONS,
-    PREDICTIONS,
-    RETRIEVALS,
-    SCHEDULE_SPANS,
-    SCHEDULES,
-    STREAM_LOSSES,
-    TRANSFORMS,
-    VIEWS,
-)
+from odedm.core.plugins import PluginEntry
+from odedm.core.registry import METHODS, NETS, OPTIMIZERS, RETRIEVALS, SCHEDULES, TRANSFORMS
 from odedm.core.validators import Bool, Choice, Device, Float, Int, NamedValues, Share, Text, WordOr
 from odedm.memory.settings import KINDS, ODEDM, AnyMemory, as_memory_config, memory_from_dict, memory_to_dict
 from odedm.stream.class_schedule import Sizes
-from odedm.training.average_length import Length
 
 STREAM: Any = {"panel": "Stream"}
 """Of settings that make the stream."""
@@ -65,6 +59,23 @@ class OptimizerOptions(NamedValues):
         """Return a dictionary of scalars."""
         lists = {key: entry for key, entry in value.items() if isinstance(entry, tuple | list)}
         return super().convert({**value, **{key: ",".join(map(str, entry)) for key, entry in lists.items()}})
+
+
+class AverageLength(Float):
+    """How long a running average is: what is left of it after a batch, or over how many batches it goes.
+
+    >>> AverageLength(0).validate("weight_average", 0.98), AverageLength(0).validate("weight_average", 50)
+    (0.98, 50.0)
+    """
+
+    expected = "a number from 0 to 1 (how much of it is left after a batch) or from 2 on (over how many batches)"
+
+    def convert(self, value: Any) -> float:
+        """Return a plain float."""
+        number = super().convert(value)
+        if 1 < number < 2:
+            raise ValueError
+        return number
 
 
 @dataclass(frozen=True)
@@ -213,7 +224,7 @@ class Experiment:
         default_words="the method's own",
     )
     weight_average: float | str | None = setting_field(
-        WordOr("auto", Length()),
+        WordOr("auto", AverageLength(0)),
         None,
         "Predict by a running average of the weights: 0 to 1 is how much of it is left after a batch, 2 or more over "
         "how many batches (half a task at most); auto: half a task.",
@@ -236,9 +247,9 @@ class Experiment:
 
     def __post_init__(self) -> None:
         given: Any = self.retrieval_options
-        if isinstance(given, Mapping):  # a class or an object, as its name and options
-            name, options = name_and_options(RETRIEVALS, self.retrieval, given)
-            object.__setattr__(self, "retrieval", name)
+        if isinstance(given, Mapping):
+            retrieval, options = class_and_options(self.retrieval, given)
+            object.__setattr__(self, "retrieval", retrieval)
             object.__setattr__(self, "retrieval_options", options)
         check_settings(self)
         object.__setattr__(self, "memory", as_memory_config(self.memory))
@@ -260,15 +271,15 @@ class Experiment:
         >>> Experiment().plugins()
         {}
         """
-        found = {}
+        named = {}
         for plan, prefix in ((self, ""), (self.memory, "memory.")):
             values = values_of(plan)
-            for setting, own in settings_of(type(plan)).items():
-                table, name = getattr(own.validator, "table", {}), values[setting]
+            for setting, description in settings_of(type(plan)).items():
+                table, name = getattr(description.validator, "table", {}), values[setting]
                 entry = table.get(name) if isinstance(name, str) else None
                 if isinstance(entry, PluginEntry):
-                    found[f"{prefix}{setting}"] = (name, entry)
-        return found
+                    named[f"{prefix}{setting}"] = (name, entry)
+        return named
 
     def code_hashes(self) -> dict[str, str]:
         """Return which code from outside it names, by setting: another mark is other code.
@@ -292,9 +303,9 @@ class Experiment:
         """
         if not isinstance(plain, Mapping):
             raise UsageError(f"A stored experiment must be an object; a {type(plain).__name__} was found.")
-        own = {name: value for name, value in plain.items() if name != "memory"}
+        settings = {name: value for name, value in plain.items() if name != "memory"}
         memory = memory_from_dict(plain.get("memory"))
-        return from_dict(lambda **values: cls(memory, **values), "experiment", own, settings_of(cls))
+        return from_dict(cls, "experiment", settings, memory=memory)
 
     def slug(self) -> str:
         """Return a folder name that says what is run, the same for every seed and different for every configuration.
@@ -318,8 +329,8 @@ def content_key(plain: Mapping[str, Any], checksum: object = None, marks: Mappin
     True
     """
     memory = plain.get("memory")
-    own = identity(Experiment, plain)
+    decisive = identity(Experiment, plain)
     kind = KINDS.get(str(memory.get("name"))) if isinstance(memory, Mapping) else None
     if isinstance(memory, Mapping) and kind is not None:
-        own["memory"] = identity(kind, memory)
-    return json_hash([own, checksum, *([dict(marks)] if marks else [])], 12)
+        decisive["memory"] = identity(kind, memory)
+    return json_hash([decisive, checksum, *([dict(marks)] if marks else [])], 12)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import logging
-import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -68,6 +66,27 @@ class Loggers(Logger):
     def __bool__(self) -> bool:
         return bool(self.loggers)
 
+    def on_start(self, run: str, config: Mapping[str, Any]) -> None:
+        self._tell("on_start", run, config)
+
+    def on_step(self, run: str, step: int, metrics: Metrics) -> None:
+        self._tell("on_step", run, step, metrics)
+
+    def on_task(self, run: str, task: int, metrics: Metrics) -> None:
+        self._tell("on_task", run, task, metrics)
+
+    def on_end(self, run: str, result: Result) -> None:
+        self._tell("on_end", run, result)
+
+    def on_stop(self, run: str, event: str, reason: str) -> None:
+        self._tell("on_stop", run, event, reason)
+
+    def on_table(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        self._tell("on_table", rows)
+
+    def close(self) -> None:
+        self._tell("close")
+
     def _tell(self, moment: str, *values: Any) -> None:
         for logger in [*self.loggers]:
             try:
@@ -78,42 +97,14 @@ class Loggers(Logger):
                     logger.close()
                 log.warning("The logger %s failed (%s). The runs go on.", type(logger).__name__, describe_error(error))
 
-    def on_start(self, run: str, config: Mapping[str, Any]) -> None:
-        """Tell all of it."""
-        self._tell("on_start", run, config)
-
-    def on_step(self, run: str, step: int, metrics: Metrics) -> None:
-        """Tell all of it."""
-        self._tell("on_step", run, step, metrics)
-
-    def on_task(self, run: str, task: int, metrics: Metrics) -> None:
-        """Tell all of it."""
-        self._tell("on_task", run, task, metrics)
-
-    def on_end(self, run: str, result: Result) -> None:
-        """Tell all of it."""
-        self._tell("on_end", run, result)
-
-    def on_stop(self, run: str, event: str, reason: str) -> None:
-        """Tell all of it."""
-        self._tell("on_stop", run, event, reason)
-
-    def on_table(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Tell all of it."""
-        self._tell("on_table", rows)
-
-    def close(self) -> None:
-        """Close all."""
-        self._tell("close")
-
 
 def table_row(run: str, result: Result) -> dict[str, Any]:
     """A row of the final table."""
     plan, memory = result.experiment, result.experiment["memory"]
-    own = {"run": run, **{name: plan[name] for name in ("data", "method", "seed")}}
-    own |= {"memory": memory["name"], **{name: memory.get(name) for name in ("capacity", "rho")}}
+    row = {"run": run, **{name: plan[name] for name in ("data", "method", "seed")}}
+    row |= {"memory": memory["name"], **{name: memory.get(name) for name in ("capacity", "rho")}}
     names = ("acc_last", "acc_mean", "task_il_last", "forgetting", "backward_transfer")
-    return own | {name: getattr(result, name) for name in names} | {"seconds": result.total_seconds}
+    return row | {name: getattr(result, name) for name in names} | {"seconds": result.total_seconds}
 
 
 class JsonLines(Logger):
@@ -130,41 +121,33 @@ class JsonLines(Logger):
         writable_folder(path.parent, "--log jsonl:runs/events.jsonl")
         if path.is_dir():
             raise UsageError(f"'{path}' is a folder; events go into a file, e.g. {path / 'events.jsonl'}.")
-        escaped = "backslashreplace"  # a name that is no text, as JSON escapes it
-        try:
-            self._file = open(path, "a", encoding="utf-8", errors=escaped, opener=_at_once)  # noqa: SIM115 - till close
+        try:  # a name that is no text is written as JSON escapes it
+            self._file = path.open("a", encoding="utf-8", errors="backslashreplace")
         except OSError as error:
-            reason = "nobody reads this pipe" if error.errno == errno.ENXIO else error.strerror
-            raise UsageError(f"Cannot write events to '{path}': {reason}. Give a file, e.g. events.jsonl.") from error
+            raise UsageError(f"Cannot write events to '{path}': {error.strerror}.") from error
         self._last: dict[str, float] = {}
 
     def on_start(self, run: str, config: Mapping[str, Any]) -> None:
-        """Write what is run."""
         self._last[run] = 0.0
         self._write("begun", run=run, experiment=config)
 
     def on_step(self, run: str, step: int, metrics: Metrics) -> None:
-        """Write how far a run is, now and then."""
         now = time.monotonic()
         if now - self._last.get(run, 0.0) >= self.EVERY or metrics.get("progress") == 1:
             self._last[run] = now
             self._write("progress", run=run, done=step, **metrics)
 
     def on_task(self, run: str, task: int, metrics: Metrics) -> None:
-        """Write what was measured."""
         self._write("task", run=run, task=task, **metrics)
 
     def on_end(self, run: str, result: Result) -> None:
-        """Write what a run measured in the end."""
         last = {name: getattr(result, name) for name in ("acc_last", "acc_mean", "task_il_last", "forgetting")}
         self._write("finished", run=run, **last, seconds=result.total_seconds, experiment=result.experiment)
 
     def on_stop(self, run: str, event: str, reason: str) -> None:
-        """Write why a run did not go on."""
         self._write(event, run=run, reason=reason)
 
     def on_table(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Write a row for each run."""
         self._write("table", rows=list(rows))
 
     def _write(self, event: str, **more: Any) -> None:
@@ -173,17 +156,7 @@ class JsonLines(Logger):
         self._file.flush()
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
-
-
-def _at_once(path: str, flags: int) -> int:
-    """Open a file, or fail: nobody waits for whoever may come to read a pipe."""
-    if not hasattr(os, "O_NONBLOCK"):
-        return os.open(path, flags, 0o666)
-    handle = os.open(path, flags | os.O_NONBLOCK, 0o666)
-    os.set_blocking(handle, True)
-    return handle
 
 
 class TensorBoard(Logger):
@@ -207,23 +180,19 @@ class TensorBoard(Logger):
         return self._open[run]
 
     def on_start(self, run: str, config: Mapping[str, Any]) -> None:
-        """Write every setting."""
         self._writer(run).add_text("experiment", "```\n" + json.dumps(config, indent=1) + "\n```")
 
     def on_step(self, run: str, step: int, metrics: Metrics) -> None:
-        """Write loss, learning rate and how far it is."""
         for name in ("loss", "learning rate", "progress"):
             if name in metrics:
                 self._writer(run).add_scalar(f"training/{name}", metrics[name], step)
 
     def on_task(self, run: str, task: int, metrics: Metrics) -> None:
-        """Write what was measured."""
         for name, value in metrics.items():
             group = "class-IL by task" if name.startswith("task ") else "class-IL"
             self._writer(run).add_scalar(f"{group}/{name}", value, task)
 
     def on_end(self, run: str, result: Result) -> None:
-        """Write what is known in the end: Task-IL, the memory's rows, seconds by phase."""
         writer = self._writer(run)
         for task, row in enumerate(result.task_il or ()):
             writer.add_scalar("task-IL/ACC", sum(row) / len(row), task)
@@ -238,7 +207,6 @@ class TensorBoard(Logger):
         del self._open[run]
 
     def close(self) -> None:
-        """Flush what is open."""
         for writer in self._open.values():
             writer.close()
         self._open.clear()
@@ -265,32 +233,26 @@ class WandB(Logger):
         return self._wandb.init(name=name, config=dict(config or {}), reinit="create_new", **self._options)
 
     def on_start(self, run: str, config: Mapping[str, Any]) -> None:
-        """Begin a run with every setting."""
         if run not in self._runs:
             self._runs[run] = self._init(run, config)
 
     def on_step(self, run: str, step: int, metrics: Metrics) -> None:
-        """Log loss and learning rate."""
         self._runs[run].log({"rows seen": step, **metrics})
 
     def on_task(self, run: str, task: int, metrics: Metrics) -> None:
-        """Log what was measured."""
         self._runs[run].log({"task": task, **{f"test/{name}": value for name, value in metrics.items()}})
 
     def on_end(self, run: str, result: Result) -> None:
-        """Keep what was measured in the end, and finish."""
         names = ("acc_last", "acc_mean", "task_il_last", "forgetting", "backward_transfer")
         self._runs[run].summary.update({name: getattr(result, name) for name in names})
         self._runs.pop(run).finish()
 
     def on_stop(self, run: str, event: str, reason: str) -> None:
-        """Finish a run that failed or was stopped."""
         if event != "lost" and run in self._runs:
             self._runs[run].summary.update({event: reason})
             self._runs.pop(run).finish(exit_code=1)
 
     def on_table(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Log the table as a run of its own."""
         columns = list(dict.fromkeys(name for row in rows for name in row))
         table = self._wandb.Table(columns=columns, data=[[row.get(name) for name in columns] for row in rows])
         run = self._init("table")
@@ -298,7 +260,6 @@ class WandB(Logger):
         run.finish()
 
     def close(self) -> None:
-        """Finish what is open."""
         for run in self._runs.values():
             run.finish()
         self._runs.clear()

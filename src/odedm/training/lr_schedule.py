@@ -124,10 +124,10 @@ def _scheduler(name: str, make: Any, optimizer: torch.optim.Optimizer) -> LRSche
     try:
         made = make(optimizer)
     except Exception as error:  # code of anyone's
-        said = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        message = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
         raise UsageError(
             f"The schedule '{name}' must be a function of a batch's number that gives a factor, or one of an optimizer "
-            f"that gives a scheduler of torch.optim.lr_scheduler; called with an optimizer it failed ({said})."
+            f"that gives a scheduler of torch.optim.lr_scheduler; called with an optimizer it failed ({message})."
         ) from error
     if not isinstance(made, LRScheduler):
         raise UsageError(

@@ -30,7 +30,7 @@ class MethodView:
 
     def embed(self, image: Tensor) -> Tensor:
         """Return features [n, d] of raw images."""
-        return in_chunks(lambda part: self.method.embed(self.transform.normalise(part)), image)
+        return in_chunks(lambda part: self.method.embed(self.transform.normalize(part)), image)
 
     def annotate(self, rows: Rows) -> Rows:
         """Return the method's declared fields for rows with raw images."""
@@ -38,7 +38,7 @@ class MethodView:
         with evaluating(self.method.net):
             for start in range(0, max(1, count(rows)), size):
                 part = {name: column[start : start + size] for name, column in rows.items()}
-                parts.append(self.method.annotate({**part, "input": self.transform.normalise(part["image"])}))
+                parts.append(self.method.annotate({**part, "input": self.transform.normalize(part["image"])}))
         return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
     def features_and_losses(self, rows: Rows) -> tuple[Tensor, Tensor]:
@@ -49,7 +49,7 @@ class MethodView:
 
     def class_weights(self) -> Tensor:
         """Return the head's weights [C, d]."""
-        return self.method.class_weights().detach()
+        return self.method.net.head_weight().detach()
 
     def training_loss(self) -> Tensor:
         """Return the loss of the last update."""
@@ -75,11 +75,11 @@ class MethodView:
 
     def _scores(self, image: Tensor) -> Tensor:
         with applied(self.method):
-            return self.method.predict(self.transform.normalise(image))
+            return self.method.predict(self.transform.normalize(image))
 
     def _points(self, image: Tensor) -> Tensor:
         with applied(self.method):
-            points = self.method.embed(self.transform.normalise(image))
+            points = self.method.embed(self.transform.normalize(image))
             return points.to(torch.promote_types(points.dtype, torch.float32))
 
     def gradients(self, rows: Rows, *, of: str = "head", then: Callable[[Tensor], Tensor] | None = None) -> Tensor:
@@ -87,6 +87,6 @@ class MethodView:
         size, net = rows_at_once(weights_of(self.method.net, of)), self.method.net
         parts = []
         for image, label in zip(rows["image"].split(size), rows["label"].split(size), strict=True):
-            found = per_sample_gradients(net, self.transform.normalise(image), label, of)
-            parts.append(then(found) if then else found)
+            gradients = per_sample_gradients(net, self.transform.normalize(image), label, of)
+            parts.append(then(gradients) if then else gradients)
         return torch.cat(parts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack
 
 import torch
 
@@ -25,15 +25,16 @@ class ProcessNumerics:
         self._lock = threading.RLock()  # an exception that a trace raises at a block's end leaves it to this thread
         self._open: dict[int, bool] = {}
         """Whether products may be rounded in each open block; the last one's word counts."""
-        self._before: tuple[torch.dtype, str, AbstractContextManager[object]] | None = None
+        self._before: tuple[torch.dtype, str, AbstractContextManager[object] | None] | None = None
 
-    def settle(self, block: int, rounds: bool) -> None:
+    def begin(self, block: int, rounds: bool) -> None:
         """Begin a block."""
         with self._lock:
             if self._before is None:
                 self._before = torch.get_default_dtype(), torch.get_float32_matmul_precision(), _cudnn(rounds)
                 dtype, products, flags = self._before
-                flags.__enter__()
+                if flags is not None:
+                    flags.__enter__()
                 if dtype is not torch.float32:
                     torch.set_default_dtype(torch.float32)
                 if products != "highest":
@@ -42,7 +43,7 @@ class ProcessNumerics:
                 torch.backends.cudnn.allow_tf32 = rounds
             self._open[block] = rounds
 
-    def put_back(self, block: int) -> None:
+    def end(self, block: int) -> None:
         """End a block; nothing happens where it has ended."""
         with self._lock:
             self._open.pop(block, None)
@@ -57,13 +58,14 @@ class ProcessNumerics:
                 torch.set_default_dtype(dtype)
             if products != "highest":
                 torch.set_float32_matmul_precision(products)
-            flags.__exit__(None, None, None)
+            if flags is not None:
+                flags.__exit__(None, None, None)
             self._before = None
 
 
-def _cudnn(rounds: bool) -> AbstractContextManager[object]:
+def _cudnn(rounds: bool) -> AbstractContextManager[object] | None:
     if not HAS_CUDNN:
-        return nullcontext()
+        return None
     flags: AbstractContextManager[object] = torch.backends.cudnn.flags(
         enabled=True, benchmark=False, deterministic=True, allow_tf32=rounds
     )
@@ -84,60 +86,29 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
 
 
-class process_numerics:
-    """Compute the same way whatever the caller has set, as far as that is set for the whole process.
+class deterministic_numerics:
+    """Compute the same way whatever the caller has set, and put that back afterwards.
 
-    Threads, precision and cuDNN's choice of algorithms change the last digits or more, so they are fixed here, and put
-    back as they were afterwards. A forked child computes on one thread: torch waits there for ever for threads that
-    only its parent has.
+    Threads, precision and cuDNN's choice of algorithms change the last digits or more, so they are fixed for the whole
+    process; gradients, which are on unless told, and autocast are set for this thread. A forked child computes on one
+    thread: torch waits there for ever for threads that only its parent has.
     """
 
     # a class, for a learner enters it for each prediction: a generator takes twice the time
 
     _is_open = False
-
-    def __init__(self, threads: int, precision: str = "fp32") -> None:
-        self._threads, self._rounds = 1 if _forked else threads, precision != "fp32"
-
-    def __enter__(self) -> None:
-        self._before, self._process = torch.get_num_threads(), _process
-        self._is_open = True
-        try:
-            if self._threads != self._before:
-                torch.set_num_threads(self._threads)
-            self._process.settle(id(self), self._rounds)
-        except BaseException:
-            self._close()
-            raise
-
-    def __exit__(self, *_error: object) -> None:
-        self._close()
-
-    def _close(self) -> None:
-        """Put back what the caller had; a second call goes on where an interrupt has ended the first."""
-        self._process.put_back(id(self))
-        if torch.get_num_threads() != self._before:
-            torch.set_num_threads(self._before)
-        self._is_open = False
-
-    def __del__(self) -> None:
-        if self._is_open:  # an interrupt came before `__exit__` was reached, or in the midst of it
-            self._close()
-
-
-class deterministic_numerics(process_numerics):
-    """The same, and what is set for each thread by itself: gradients, which are on unless told, and autocast."""
-
     _stack: ExitStack | None = None
 
     def __init__(self, threads: int, precision: str = "fp32", *, gradients: bool = True) -> None:
-        super().__init__(threads, precision)
-        self._gradients = gradients
+        self._threads, self._rounds, self._gradients = 1 if _forked else threads, precision != "fp32", gradients
 
     def __enter__(self) -> None:
-        self._had_gradients = torch.is_grad_enabled()
-        super().__enter__()
+        self._threads_before, self._gradients_before = torch.get_num_threads(), torch.is_grad_enabled()
+        self._process, self._is_open = _process, True
         try:
+            if self._threads != self._threads_before:
+                torch.set_num_threads(self._threads)
+            self._process.begin(id(self), self._rounds)
             if torch.is_inference_mode_enabled() or any(map(torch.is_autocast_enabled, AUTOCAST)):
                 self._stack = ExitStack()
                 self._stack.enter_context(torch.inference_mode(False))
@@ -148,12 +119,23 @@ class deterministic_numerics(process_numerics):
             self._close()
             raise
 
+    def __exit__(self, *_error: object) -> None:
+        self._close()
+
     def _close(self) -> None:
-        stack, self._stack = self._stack, None
-        if stack is not None:
+        """Put back what the caller had; a second call goes on where an interrupt has ended the first."""
+        if self._stack is not None:
+            stack, self._stack = self._stack, None
             stack.__exit__(None, None, None)
-        torch._C._set_grad_enabled(self._had_gradients)
-        super()._close()
+        torch._C._set_grad_enabled(self._gradients_before)
+        self._process.end(id(self))
+        if torch.get_num_threads() != self._threads_before:
+            torch.set_num_threads(self._threads_before)
+        self._is_open = False
+
+    def __del__(self) -> None:
+        if self._is_open:  # an interrupt came before `__exit__` was reached, or in the midst of it
+            self._close()
 
 
 def set_precision(net: Net, precision: str, *, second_order: bool) -> Net:
@@ -167,7 +149,7 @@ def set_precision(net: Net, precision: str, *, second_order: bool) -> Net:
     return net
 
 
-def settle(device: torch.device) -> Callable[[], None]:
+def synchronizer(device: torch.device) -> Callable[[], None]:
     """Return what waits for the work that this thread has given to the device; other runs' work is not waited for."""
     if device.type != "cuda":
         return lambda: None

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from odedm.core.errors import UsageError, short_repr
-from odedm.core.options import Reserved, cast_like, read_options
+from odedm.core.options import cast_like, options_of, read_options
 from odedm.core.registry import OPTIMIZERS
 from odedm.methods.base import Method
 
@@ -25,7 +25,8 @@ KINDS: dict[str, type[torch.optim.Optimizer]] = {
 }
 RATES = ("lr", "momentum", "weight_decay")
 """What a method tells its optimizer of, as hyper-parameters of its own."""
-OF_THE_RUN = Reserved(1, (*RATES, "foreach", "fused", "capturable", "differentiable"))
+OF_THE_RUN = (*RATES, "foreach", "fused", "capturable", "differentiable")
+"""What the run tells every optimizer of, and not its user."""
 FUSED = ("sgd", "adam", "adamw")
 """Optimizers whose fused step is on every device."""
 
@@ -68,21 +69,21 @@ optimizer (--set optimizer.NAME=VALUE).
                 f"The optimizer '{name}' takes no {rate}; {short_repr(given[rate])} was given. Leave it out, or give "
                 "options of the optimizer (--set optimizer.NAME=VALUE)."
             )
-    own = typed_options(name, options)
-    if own and name in KINDS:
-        _of_torch(name, own, [nn.Parameter(torch.zeros(2, 2))], **rates)  # refuses values before anything runs
-    return own
+    keywords = typed_options(name, options)
+    if keywords and name in KINDS:
+        _of_torch(name, keywords, [nn.Parameter(torch.zeros(2, 2))], **rates)  # refuses values before anything runs
+    return keywords
 
 
 def typed_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return an optimizer's own options in their types; a sentence where it has none such."""
     if name not in KINDS:
         return dict(options)
-    tuples = {key: default for key, default in _defaults(name).items() if isinstance(default, tuple)}
-    what = f"The optimizer '{name}'"
+    what, known = f"The optimizer '{name}'", options_of(KINDS[name], 1, OF_THE_RUN)
+    tuples = {key for key, default in known.items() if isinstance(default, tuple)}
     plain = {key: value for key, value in options.items() if key not in tuples}
-    return read_options(what, KINDS[name], plain, OF_THE_RUN) | {
-        key: _numbers(f"{what}: {key}", options[key], tuples[key]) for key in options if key in tuples
+    return read_options(what, known, plain) | {
+        key: _numbers(f"{what}: {key}", options[key], known[key]) for key in options if key in tuples
     }
 
 
@@ -118,14 +119,14 @@ def _of_torch(
     name: str, options: Mapping[str, Any], parameters: Iterable[nn.Parameter], **rates: float
 ) -> torch.optim.Optimizer:
     weights, known = list(parameters), _defaults(name)
-    own = {key: rate for key, rate in rates.items() if key in known} | dict(options)
-    own |= {"fused": True} if name in FUSED else {}
-    own |= {"capturable": weights[0].is_cuda} if "capturable" in known else {}
+    keywords = {key: rate for key, rate in rates.items() if key in known} | dict(options)
+    keywords |= {"fused": True} if name in FUSED else {}
+    keywords |= {"capturable": weights[0].is_cuda} if "capturable" in known else {}
     try:
-        return KINDS[name](weights, **own)
+        return KINDS[name](weights, **keywords)
     except (TypeError, ValueError) as error:
-        said = " ".join(str(error).split())[:200]
-        raise UsageError(f"The optimizer '{name}' refuses what it was given: {said}.") from error
+        message = " ".join(str(error).split())[:200]
+        raise UsageError(f"The optimizer '{name}' refuses what it was given: {message}.") from error
 
 
 def _from_outside(
@@ -136,13 +137,13 @@ def _from_outside(
     **rates: float,
 ) -> torch.optim.Optimizer:
     """Return an optimizer by code from outside, told those of the rates that it takes."""
-    own = {key: rate for key, rate in rates.items() if takes(name, key)} | dict(options)
+    keywords = {key: rate for key, rate in rates.items() if takes(name, key)} | dict(options)
     try:
-        made = make(parameters, **own)
+        made = make(parameters, **keywords)
     except TypeError as error:  # anything that can be called may have been given
-        said = " ".join(str(error).split())[:200]
+        message = " ".join(str(error).split())[:200]
         raise UsageError(
-            f"The optimizer '{name}' must take parameters and {', '.join([*rates, *options])}; it said: {said}."
+            f"The optimizer '{name}' must take parameters and {', '.join([*rates, *options])}; it said: {message}."
         ) from error
     if not isinstance(made, torch.optim.Optimizer):
         raise UsageError(f"The optimizer '{name}' must give a torch.optim.Optimizer; it gave {short_repr(made)}.")

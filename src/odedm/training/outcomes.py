@@ -1,17 +1,95 @@
-"""Several finished runs that differ by seed alone, as one thing that can be looked at."""
+"""What finished runs come to: one, or several that differ by seed alone."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import overload
+from typing import Any, overload
+
+import numpy as np
 
 from odedm.core.errors import UsageError, short_repr
 from odedm.core.files import as_path
-from odedm.results.folder import check_free
+from odedm.core.rows import Rows
+from odedm.methods.base import Method
+from odedm.results.folder import check_free, save_run
 from odedm.results.result import Result
 from odedm.results.run_summary import mean_metrics, metrics_of, summary_html, summary_line
-from odedm.training.run import Outcome
+from odedm.stream.dataset import Dataset
+from odedm.training.engine import Engine
+from odedm.training.model_file import SUFFIX, save_model, write_model
+from odedm.training.model_view import MethodView
+from odedm.training.numerics import deterministic_numerics
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A finished run: its figures, the engine that learned, and evidence where it was asked for."""
+
+    result: Result
+    engine: Engine
+    data: Dataset
+    evidence: Rows | None = None
+
+    @property
+    def method(self) -> Method:
+        """Return the trained method."""
+        return self.engine.method
+
+    @property
+    def memory(self) -> Any:
+        """Return the memory as it ended."""
+        return self.engine.memory
+
+    @property
+    def probe(self) -> MethodView:
+        """Return what features, scores and losses of raw images are asked of."""
+        return self.engine.view
+
+    def __repr__(self) -> str:
+        return f"<Outcome of {summary_line([self.result])}>"
+
+    def _repr_html_(self) -> str:
+        return summary_html([self.result])
+
+    def save(self, path: str | Path, *, overwrite: bool = False, keep_model: bool = True) -> Path:
+        """Write the trained model, or the run with it, whole or not at all; `odedm.load(path)` gives the model again.
+
+        Args:
+            path: where to. One that ends with ".safetensors" becomes one file, weights and memory; any other the run's
+                folder: result, final memory, evidence, and the model in it.
+            overwrite: whether such a file, or a finished run, is replaced.
+            keep_model: whether the folder holds the model.
+
+        Returns:
+            The path.
+        """
+        place = as_path(path)
+        if place.suffix == SUFFIX:
+            return save_model(self, place, overwrite=overwrite)
+        model = partial(write_model, self) if keep_model else None
+        return save_run(place, self.result, self.memory.rows(), self.evidence, model, overwrite=overwrite)
+
+    def labels(self) -> list[Any]:
+        """Return the labels as the data set was given them, by the number of their class: in order of arrival."""
+        return self.data.labels_of(self.result.classes)
+
+    def predict(self, x: Any) -> np.ndarray[Any, Any]:
+        """The label of each raw row of x, given as for `from_arrays`; of the type that the data set was given."""
+        return np.asarray(np.array(self.labels())[self._numbers(x)])
+
+    def predict_names(self, x: Any) -> list[str]:
+        """Return the class name of each raw row of x."""
+        return [self.result.classes[number] for number in self._numbers(x)]
+
+    def _numbers(self, x: Any) -> np.ndarray[Any, Any]:
+        """Return the class number, in order of arrival, of each row, computed as the run's own test does."""
+        plan = self.result.experiment
+        rows = self.data.schema.read_inputs(x).to(self.engine.device)
+        with deterministic_numerics(plan["threads"], plan["precision"]):
+            return self.probe.predict(rows).argmax(1).cpu().numpy()
 
 
 class Outcomes(Sequence[Outcome]):
@@ -74,7 +152,7 @@ class Outcomes(Sequence[Outcome]):
             The folder.
         """
         place = as_path(folder)
-        folders = {place / f"seed-{each.result.experiment['seed']}": each for each in self._outcomes}
+        folders = {place / f"seed-{outcome.result.experiment['seed']}": outcome for outcome in self._outcomes}
         for target in folders:  # all or none
             check_free(target, overwrite=overwrite)
         for target, outcome in folders.items():

@@ -6,7 +6,6 @@ import sys
 import time
 from collections.abc import Callable
 from importlib.util import find_spec
-from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
@@ -14,7 +13,8 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from odedm.core.text import printable
 from odedm.core.validators import Bool
 from odedm.results.metrics import average_accuracy
-from odedm.training.run import Run, Watch
+from odedm.training.callbacks import Reporter
+from odedm.training.run import Run
 
 REDRAWN, PRINTED = 0.1, 10.0
 """Seconds between two looks of a line that is redrawn, and between two lines where none can be."""
@@ -29,8 +29,8 @@ def wanted(progress: bool | None) -> bool:
     return sys.stderr.isatty() if progress is None else Bool().validate("progress", progress)
 
 
-class ProgressLine:
-    """One line for all runs of a call, inside a `with` block; a run tells it how far it is by `watch`.
+class ProgressLine(Reporter):
+    """One line for all runs of a call, inside a `with` block; `finished` are over.
 
     Args:
         runs: how many there will be.
@@ -47,7 +47,7 @@ class ProgressLine:
         console: Console | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.runs, self.hidden, self._now = runs, hidden, now
+        self.runs, self.finished, self.hidden, self._now = runs, 0, hidden, now
         self.console = console or Console(stderr=True)
         screen = self.console.is_terminal and not self.console.is_dumb_terminal
         self.redrawn = screen or (self.console.is_jupyter and find_spec("ipywidgets") is not None)
@@ -72,29 +72,22 @@ class ProgressLine:
     def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
-    def watch(self, run: Run, number: int) -> Watch:
-        """Return what the run with this number, from 0 on, calls after every batch."""
+    def after_step(self, run: Run) -> None:
+        """Show how far a run is, where it is time to."""
+        now, done, total = self._now(), run.progress.rows, run.total_rows
+        if self.hidden or (now < self._next and done < total):
+            return
+        self._next = now + (REDRAWN if self.redrawn else PRINTED)
+        done, total, words = done + self.finished * total, self.runs * total, self.words(run)
+        if self.redrawn:
+            self._bar.update(self._task, description=words, completed=done, total=total)
+        else:
+            self.console.print(f"{words}, {done / total:.0%}", markup=False, highlight=False, soft_wrap=True)
 
-        def told(task: int, done: int, total: int) -> None:
-            now = self._now()
-            if self.hidden or (now < self._next and done < total):
-                return
-            self._next = now + (REDRAWN if self.redrawn else PRINTED)
-            words = self.words(run, number, task)
-            if self.redrawn:
-                self._bar.update(
-                    self._task, description=words, completed=number * total + done, total=self.runs * total
-                )
-            else:
-                share = (number * total + done) / (self.runs * total)
-                self.console.print(f"{words}, {share:.0%}", markup=False, highlight=False, soft_wrap=True)
-
-        return told
-
-    def words(self, run: Any, number: int, task: int) -> str:
+    def words(self, run: Run) -> str:
         """Return where a run stands; its accuracy is that of the last task that is over."""
-        several = f" ({number + 1} of {self.runs})" if self.runs > 1 else ""
+        several = f" ({self.finished + 1} of {self.runs})" if self.runs > 1 else ""
         tested = run.progress.class_il[-1:]
         accuracy = f", ACC {average_accuracy(tested)[0]:.1f} %" if tested else ""
-        where = f"task {task + 1} of {len(run.stream.tasks)}"
+        where = f"task {run.progress.task + 1} of {len(run.stream.tasks)}"
         return printable(f"{run.experiment.method} · seed {run.experiment.seed}{several} · {where}{accuracy}", 100)

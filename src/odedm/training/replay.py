@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor
 
-from odedm.core.registry import REPLAYS, STRONG_VIEWS
+from odedm.core.choices import REPLAYS, STRONG_VIEWS
 from odedm.core.rows import MemoryPart, Rows
-from odedm.core.stored_names import stored, stored_name
+from odedm.core.stored_names import is_of_package, stored, stored_name
 from odedm.memory.dual import AnyBuffer
 from odedm.memory.settings import ODEDM, OF_TERM, AnyMemory
 from odedm.methods.base import Method
@@ -29,12 +29,17 @@ MODES = {
     "method/icarl": ("auxiliary", "share"),
     "method/scr": ("auxiliary", "share"),
 }
-"""What `--replay auto` and the rule of gamma stand for, by a method's stored name; ("auxiliary", "fixed") for others.
+"""What `--replay auto` and the rule of gamma stand for, by a method's stored name; `OF_OTHERS` for our other methods.
+
+A method from outside has that of the method of ours that it is a subclass of, or ER's; ("auxiliary", "fixed") where
+it says what its term is.
 
 "union": long-term rows are in the method's own draws, where these replay labels with full weight already. "auxiliary":
 there is a term on them, as in the paper, which weighs gamma, or gamma times the long-term share of the rows stored,
 where the method's own loss is small ("share").
 """
+
+OF_OTHERS = ("auxiliary", "fixed")
 
 SomeMemory = TypeVar("SomeMemory", bound=AnyMemory)
 
@@ -47,12 +52,14 @@ class MemoryReplay:
     auxiliary term, shifts no other draw.
     """
 
+    TRANSIENT: ClassVar[frozenset[str]] = frozenset({"_draws"})
+
     def __init__(
         self,
         memory: AnyBuffer,
         transform: Transform,
         *,
-        reading: str,
+        mode: str,
         draw: int,
         gamma: float,
         rng: Callable[[str], torch.Generator],
@@ -61,16 +68,20 @@ class MemoryReplay:
         views: str = "crop",
         gamma_rule: str = "fixed",
     ) -> None:
-        if reading not in REPLAYS:  # "auto" is none: by then it is known what it stands for
-            raise RuntimeError(f"There is no replay reading '{reading}'.")
+        if mode not in REPLAYS:  # "auto" is none: by then it is known what it stands for
+            raise RuntimeError(f"There is no replay mode '{mode}'.")
         self.memory, self.transform, self.draw, self._gamma = memory, transform, draw, gamma
-        self._source = MemoryPart.SHORT if reading == "auxiliary" else MemoryPart.ALL
-        self._has_auxiliary = reading != "union" and gamma > 0  # without weight not even BatchNorm sees such rows
+        self._source = MemoryPart.SHORT if mode == "auxiliary" else MemoryPart.ALL
+        self._has_auxiliary = mode != "union" and gamma > 0  # without weight not even BatchNorm sees such rows
         self._rng = rng
         self._retrieval, self._method = retrieval or Uniform(), method
         self._views, self._by_share = views, gamma_rule == "share"
         self._batch: Rows | None = None
-        self._generators: dict[str, torch.Generator] = {}
+        self.generators: dict[str, torch.Generator] = {}
+        """Those made so far, by their purpose."""
+        self._draws: dict[tuple[int, MemoryPart], PartOfMemory] = {}
+        moves = type(transform) is not Transform or transform.flip or transform.pad or views in STRONG_VIEWS
+        self._as_stored = not moves
         self._calls = 0
         self._most = draw
 
@@ -106,7 +117,10 @@ class MemoryReplay:
         n = self.draw if n is None else n
         self._calls += 1
         self._most = max(self._most, n)
-        stored = PartOfMemory(self, self._part(), f"draw {self._calls}")
+        part = self._part()
+        stored = self._draws.get((self._calls, part))
+        if stored is None:
+            stored = self._draws[self._calls, part] = PartOfMemory(self, part, f"draw {self._calls}")
         if type(self._retrieval) is Uniform:
             return stored.view(stored.draw(n))
         if self._batch is None or self._method is None:
@@ -122,7 +136,7 @@ class MemoryReplay:
         return self._source if self.memory.size(self._source) else MemoryPart.ALL
 
     def long_term(self) -> Rows | None:
-        """As many long-term rows as a replay draw, or None where there are none or the reading has no such term."""
+        """As many long-term rows as a replay draw, or None where there are none or the mode has no such term."""
         if not self._has_auxiliary or self.memory.size(MemoryPart.LONG) == 0:
             return None
         stored = PartOfMemory(self, MemoryPart.LONG, "auxiliary draw")
@@ -139,7 +153,9 @@ class MemoryReplay:
         return turned(*(torch.cat([part[name] for part in parts]) for name in ("input", "label")))
 
     def training_view(self, image: Tensor, rng: torch.Generator) -> Tensor:
-        """Return inputs of a fresh view of replayed rows, as the run has them."""
+        """Return inputs of a fresh view of replayed rows, as the run has them; they are copies of the memory's."""
+        if self._as_stored and image.is_cpu and image.dtype is torch.float32 and self.transform.unscaled:
+            return image
         view = self.transform.strong_augment if self._views in STRONG_VIEWS else self.transform.augment
         return view(image, rng)
 
@@ -149,7 +165,7 @@ class MemoryReplay:
 
     def normalize(self, image: Tensor) -> Tensor:
         """Return inputs of raw images as they are."""
-        return self.transform.normalise(image)
+        return self.transform.normalize(image)
 
     def augment(self, image: Tensor) -> Tensor:
         """Return inputs of a fresh training view."""
@@ -159,24 +175,25 @@ class MemoryReplay:
         """Return inputs of a fresh view under the strong augmentation."""
         return self.transform.strong_augment(image, self.generator("strong views"))
 
-    @property
-    def generators(self) -> dict[str, torch.Generator]:
-        """Those made so far, by their purpose."""
-        return self._generators
-
     def generator(self, purpose: str) -> torch.Generator:
         """This replay's own generator for a purpose, made on first use."""
-        if purpose not in self._generators:
-            self._generators[purpose] = self._rng(purpose)
-        return self._generators[purpose]
+        rng = self.generators.get(purpose)
+        if rng is None:
+            rng = self.generators[purpose] = self._rng(purpose)
+        return rng
 
 
 class PartOfMemory:
     """The rows of one draw as a retrieval sees them: a part of the memory, and generators of the draw's own."""
 
     def __init__(self, replay: MemoryReplay, part: MemoryPart, purpose: str) -> None:
-        self._replay, self._part, self._purpose = replay, part, purpose
-        self.rng = replay.generator(f"{purpose}: rows")
+        self._replay, self._part = replay, part
+        self._for_rows, self._for_views = f"{purpose}: rows", f"{purpose}: view"
+
+    @property
+    def rng(self) -> torch.Generator:
+        """The draw's own generator, on the rows' device."""
+        return self._replay.generator(self._for_rows)
 
     def __len__(self) -> int:
         return self._replay.memory.size(self._part)
@@ -187,12 +204,12 @@ class PartOfMemory:
 
     def view(self, rows: Rows) -> Rows:
         """Return the rows with a fresh training view as `input`."""
-        views = self._replay.generator(f"{self._purpose}: view")
+        views = self._replay.generator(self._for_views)
         return {**rows, "input": self._replay.training_view(rows["image"], views)}
 
 
 def resolve_replay_mode(memory: SomeMemory, method: type[Method]) -> SomeMemory:
-    """The memory with the reading that it has with this method: what `auto` stands for, and the weight of the term.
+    """The memory with the replay mode that it has with this method: what `auto` stands for, and the term's weight.
 
     A weight that was given is a wish for the auxiliary term. With `union` there is none: one run has one description.
 
@@ -202,25 +219,38 @@ def resolve_replay_mode(memory: SomeMemory, method: type[Method]) -> SomeMemory:
     """
     if not isinstance(memory, ODEDM):
         return memory
-    reading, rule = memory.replay, memory.gamma_rule
-    if reading == "auto" and (memory.gamma is not None or rule is not None):
-        reading = "auxiliary"
-    elif reading == "auto":
-        reading, rule = MODES.get(stored_name(method), ("auxiliary", "fixed"))
-    if reading == "union":
-        return replace(memory, replay=reading, gamma=None, gamma_rule=None)
+    mode, rule = memory.replay, memory.gamma_rule
+    if mode == "auto" and (memory.gamma is not None or rule is not None):
+        mode = "auxiliary"
+    elif mode == "auto":
+        mode, rule = mode_of(method)
+    if mode == "union":
+        return replace(memory, replay=mode, gamma=None, gamma_rule=None)
     gamma = 1.0 if memory.gamma is None else memory.gamma
-    return replace(memory, replay=reading, gamma=gamma, gamma_rule=rule or "fixed")
+    return replace(memory, replay=mode, gamma=gamma, gamma_rule=rule or "fixed")
 
 
-def reading_of(memory: AnyMemory) -> dict[str, Any]:
-    """Return how draws read a memory whose reading is known, as keywords of `MemoryReplay`.
+def mode_of(method: type[Method]) -> tuple[str, str]:
+    """Return what `auto` stands for with a method, and the rule of gamma.
 
     >>> from odedm.methods.agem import AGEM
-    >>> reading_of(resolve_replay_mode(ODEDM(200, gamma=0.5), AGEM))
-    {'reading': 'auxiliary', 'gamma': 0.5, 'gamma_rule': 'fixed'}
+    >>> mode_of(AGEM), mode_of(type("Mine", (Method,), {"__module__": "mine"}))
+    (('auxiliary', 'fixed'), ('union', 'fixed'))
+    """
+    ours = next(kind for kind in method.__mro__ if is_of_package(kind))
+    if ours is Method and method.long_term_loss is Method.long_term_loss:
+        return MODES["method/er"]
+    return MODES.get(stored_name(ours), OF_OTHERS)
+
+
+def replay_options(memory: AnyMemory) -> dict[str, Any]:
+    """Return how draws come from a memory whose replay mode is known, as keywords of `MemoryReplay`.
+
+    >>> from odedm.methods.agem import AGEM
+    >>> replay_options(resolve_replay_mode(ODEDM(200, gamma=0.5), AGEM))
+    {'mode': 'auxiliary', 'gamma': 0.5, 'gamma_rule': 'fixed'}
     """
     if memory.replay == "union" and isinstance(memory, ODEDM):
-        return {"reading": memory.replay, **OF_TERM}
+        return {"mode": memory.replay, **OF_TERM}
     rule = memory.gamma_rule if isinstance(memory, ODEDM) else "fixed"
-    return {"reading": memory.replay, "gamma": memory.gamma, "gamma_rule": rule}
+    return {"mode": memory.replay, "gamma": memory.gamma, "gamma_rule": rule}

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from odedm.checkpoint.checkpointer import Checkpointer
 from odedm.checkpoint.stop import Stopped
-from odedm.core.accel.streams import own_stream
-from odedm.core.files import as_path
+from odedm.core.accel.streams import run_stream
 from odedm.core.plugin_modules import origins
 from odedm.core.rng import generator
 from odedm.core.rows import ColumnSpec, Rows, Task, count
@@ -25,88 +22,25 @@ from odedm.memory.build_context import BuildContext, StreamShape
 from odedm.memory.dual import AnyBuffer, DualBuffer
 from odedm.methods.base import Method
 from odedm.nets.build import build
-from odedm.results.folder import save_run
 from odedm.results.metrics import average_accuracy
 from odedm.results.provenance import provenance
 from odedm.results.result import Result
-from odedm.results.run_summary import summary_html, summary_line
 from odedm.stream.dataset import Dataset
 from odedm.stream.tasks import split
-from odedm.training.batches import task_batches
-from odedm.training.callbacks import Callbacks
+from odedm.training.callbacks import Callbacks, Reporter
 from odedm.training.cuda_graph import CudaRecorder, GraphedStep, can_be_recorded
+from odedm.training.custom_transform import transform_by_name
 from odedm.training.diagnostics import Choices, features, preserve_state
 from odedm.training.divergence import DivergenceGuard
 from odedm.training.engine import Engine
-from odedm.training.engine_config import EngineConfig
 from odedm.training.evaluation import evaluate
 from odedm.training.experiment import Experiment
-from odedm.training.model_file import SUFFIX, save_model, write_model
-from odedm.training.model_view import MethodView
-from odedm.training.numerics import deterministic_numerics, settle
+from odedm.training.memory_bytes import bytes_held, data_columns
+from odedm.training.numerics import deterministic_numerics, synchronizer
 from odedm.training.observation import Observation
-from odedm.training.own_views import views_of
+from odedm.training.outcomes import Outcome
 from odedm.training.preparation import Prepared, prepare, stream_settings
-from odedm.training.progress import Progress
-from odedm.training.tricks import check_restored
-
-Watch = Callable[[int, int, int], None]
-"""Called after every batch with the task's index, the rows seen so far and the rows of the whole stream."""
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """A finished run: its figures, the trained method, the memory as it ended, and evidence where it was asked for."""
-
-    result: Result
-    method: Method
-    memory: AnyBuffer
-    probe: MethodView
-    data: Dataset
-    evidence: Rows | None = None
-
-    def __repr__(self) -> str:
-        return f"<Outcome of {summary_line([self.result])}>"
-
-    def _repr_html_(self) -> str:
-        return summary_html([self.result])
-
-    def save(self, path: str | Path, *, overwrite: bool = False, keep_model: bool = True) -> Path:
-        """Write the trained model, or the run with it, whole or not at all; `odedm.load(path)` gives the model again.
-
-        Args:
-            path: where to. One that ends with ".safetensors" becomes one file, weights and memory; any other the run's
-                folder: result, final memory, evidence, and the model in it.
-            overwrite: whether such a file, or a finished run, is replaced.
-            keep_model: whether the folder holds the model.
-
-        Returns:
-            The path.
-        """
-        place = as_path(path)
-        if place.suffix == SUFFIX:
-            return save_model(self, place, overwrite=overwrite)
-        model = partial(write_model, self) if keep_model else None
-        return save_run(place, self.result, self.memory.rows(), self.evidence, model, overwrite=overwrite)
-
-    def labels(self) -> list[Any]:
-        """Return the labels as the data set was given them, by the number of their class: in order of arrival."""
-        return self.data.labels_of(self.result.classes)
-
-    def predict(self, x: Any) -> np.ndarray[Any, Any]:
-        """The label of each raw row of x, given as for `from_arrays`; of the type that the data set was given."""
-        return np.asarray(np.array(self.labels())[self._numbers(x)])
-
-    def predict_names(self, x: Any) -> list[str]:
-        """Return the class name of each raw row of x."""
-        return [self.result.classes[number] for number in self._numbers(x)]
-
-    def _numbers(self, x: Any) -> np.ndarray[Any, Any]:
-        """Return the class number, in order of arrival, of each row, computed as the run's own test does."""
-        plan = self.result.experiment
-        rows = self.data.schema.read_inputs(x).to(self.probe.transform.shift.device)
-        with deterministic_numerics(plan["threads"], plan["precision"]):
-            return self.probe.predict(rows).argmax(1).cpu().numpy()
+from odedm.training.progress import Progress, task_batches
 
 
 class Run:
@@ -118,9 +52,8 @@ class Run:
         data: Dataset | None = None,
         observation: Observation | None = None,
         callbacks: Sequence[Any] = (),
-        on_task: Callable[[Run], None] = lambda _: None,
     ) -> None:
-        self.callbacks, self._on_task = Callbacks(callbacks), on_task
+        self.callbacks = Callbacks(callbacks)
         prepared = plan if isinstance(plan, Prepared) else prepare(plan, data)
         self.data, self.experiment = prepared.data, prepared.experiment
         # now: files may be edited while it runs
@@ -138,12 +71,12 @@ class Run:
 
     def _build(self) -> None:
         plan = self.experiment
-        self.timer = Timer(settle(self.device))
+        self.timer = Timer(synchronizer(self.device))
         settings = stream_settings(plan) | {"factor": plan.factor or 1.0, "seed": plan.seed}
         self.stream = split(self.data, **settings, device=self.device)
-        self.stream = replace(self.stream, transform=views_of(plan.transform, self.stream.transform))
+        self.stream = replace(self.stream, transform=transform_by_name(plan.transform, self.stream.transform))
         net = build(plan.net, self.data.shape, self.data.classes, seed=plan.seed, options=plan.net_options)
-        self.engine = Engine(EngineConfig.of(plan), net, self.stream.transform, self._make_memory)
+        self.engine = Engine(plan, net, self.stream.transform, self._make_memory)
         if self.observation.evidence and isinstance(self.memory, DualBuffer):
             self.memory.on_selection = self.choices  # and so a part of every checkpoint
         # on the CPU: one seed, one order anywhere
@@ -152,22 +85,18 @@ class Run:
         self.guard = DivergenceGuard(self.method, self.device, plan, len(self.stream.tasks))
         self.stepper = GraphedStep(
             self._step,
-            graph_key=self.engine.graph_key,
-            on_graph_replay=self.engine.on_graph_replay,
+            graph_key=self.engine.replay.graph_key,
+            on_graph_replay=self.memory.on_graph_replay,
             recorder=partial(CudaRecorder, self.engine.generators) if self.method.captures else None,
             by_new=not getattr(self.memory, "only_at_borders", False),
             net=self.method.net,
         )
 
     def _make_memory(self, method_columns: tuple[ColumnSpec, ...]) -> AnyBuffer:
-        raw = (
-            ColumnSpec("image", self.data.shape, self.data.image.dtype),
-            *(ColumnSpec(name, dtype=torch.int64) for name in ("label", "task", "index")),
-        )
         plan = self.experiment
         context = BuildContext(
             StreamShape.of(self.stream.schedule),
-            raw,
+            data_columns(self.data),
             method_columns,
             self.device,
             rng=partial(generator, plan.seed, device=self.device),
@@ -187,6 +116,11 @@ class Run:
         """Its memory."""
         return self.engine.memory
 
+    @property
+    def total_rows(self) -> int:
+        """How many rows come in all, those of each epoch counted; `progress.rows` have come."""
+        return self.experiment.epochs * sum(len(task) for task in self.stream.tasks)
+
     def roots(self) -> dict[str, Any]:
         """Return all that a checkpoint must hold; recordings and what follows from the configuration are made anew."""
         return self.engine.roots() | {name: getattr(self, name) for name in ("progress", "timer", "shuffle")}
@@ -195,30 +129,31 @@ class Run:
         """Return the stream's columns by name: a checkpoint refers to them and does not store them."""
         return {f"task {task.index} {name}": column for task in self.stream.tasks for name, column in task.rows.items()}
 
-    def finish(self, watch: Watch = lambda *_: None, checkpointer: Checkpointer | None = None) -> Outcome:
+    def finish(self, *reporters: Reporter, checkpointer: Checkpointer | None = None) -> Outcome:
         """Train on every task in turn and evaluate after each; with a checkpointer from where its last checkpoint is.
 
         A run that is asked to stop raises `Stopped`, its state being stored.
         """
         try:
-            with deterministic_numerics(self.experiment.threads, self.experiment.precision), own_stream(self.device):
-                self._finish(watch, checkpointer)
+            with deterministic_numerics(self.experiment.threads, self.experiment.precision), run_stream(self.device):
+                self._finish(reporters, checkpointer)
                 evidence = self._evidence() if self.observation.evidence else None
         finally:  # what holds on to the run would keep it, and its part of a GPU, until Python collects garbage
             self.stepper.close()
             self.guard.last = lambda: None
-        outcome = Outcome(self._result(), self.method, self.memory, self.engine.view, self.data, evidence)
+        outcome = Outcome(self._result(), self.engine, self.data, evidence)
         self.callbacks.after_run(outcome)
         return outcome
 
-    def _finish(self, watch: Watch, checkpointer: Checkpointer | None) -> None:
+    def _finish(self, reporters: Sequence[Reporter], checkpointer: Checkpointer | None) -> None:
         if checkpointer is not None:
             self._resume(checkpointer)
         for task in self.stream.tasks[self.progress.task :]:
-            self._learn(task, watch, checkpointer)
+            self._learn(task, reporters, checkpointer)
             self._conclude(task)
             self.callbacks.after_task(self)
-            self._on_task(self)
+            for reporter in reporters:
+                reporter.after_task(self)
             if checkpointer is not None and checkpointer.after_task() and task.index + 1 < len(self.stream.tasks):
                 raise Stopped
 
@@ -226,15 +161,13 @@ class Run:
         self.guard.last = lambda: checkpointer.last
         checkpoint = checkpointer.resume()
         if checkpoint is not None:
-            check_restored(self.method, checkpoint.folder, averages=self.experiment.weight_average is not None)
             self.guard.resumed(self.progress.step)
             self.stepper.captured = self.progress.captured
             self.progress.notes.extend(checkpoint.changes)
 
-    def _learn(self, task: Task, watch: Watch, checkpointer: Checkpointer | None) -> None:
+    def _learn(self, task: Task, reporters: Sequence[Reporter], checkpointer: Checkpointer | None) -> None:
         """The task's batches, from where the run stands."""
         progress, epochs = self.progress, self.experiment.epochs
-        total = epochs * sum(len(other) for other in self.stream.tasks)
         if progress.batches is None:
             self.engine.begin_task(task)
             mixes = "mixing" in self.method.requires and self.memory.size() > 0
@@ -242,7 +175,7 @@ class Run:
             progress.batches = task_batches(task, self.experiment.batch, stored=stored, rng=self.shuffle)
         self.stepper.begin_task(self.method, self.memory)
         with self.timer("train"):
-            for batch, new in progress.rest(epochs, self.shuffle, shuffle=self.experiment.shuffle):
+            for batch, new in progress.remaining(epochs, self.shuffle, shuffle=self.experiment.shuffle):
                 self.engine.set_rate(*self._position(task))
                 rows = self.stepper(batch, 0 if progress.epoch else new)  # rows are stored in the first pass alone
                 if self.experiment.memory.keeps_stream_fields and not progress.epoch:
@@ -251,11 +184,12 @@ class Run:
                 self.guard.after_step(progress.step, task.index)
                 self._look(task, new)
                 self.callbacks.after_step(self)
-                watch(task.index, progress.rows, total)
+                for reporter in reporters:
+                    reporter.after_step(self)
                 if checkpointer is not None and checkpointer.after_step():
                     raise Stopped
-        self.stepper.settle(self.method, self.memory)
-        self.guard.settle(progress.step, task.index)
+        self.stepper.update_baseline(self.method, self.memory)
+        self.guard.check_all(progress.step, task.index)
 
     def _position(self, task: Task) -> tuple[float, float]:
         """Return how many batches are done, and of how many: in the task or the stream, as the schedule counts.
@@ -266,7 +200,7 @@ class Run:
         assert progress.batches is not None
         each_pass = math.ceil(count(progress.batches.rows) / plan.batch)
         done, total = progress.epoch * each_pass + progress.batch, plan.epochs * each_pass
-        if self.engine.config.schedule_over == "task":
+        if plan.schedule_over == "task":
             return done, total
         planned = [plan.epochs * math.ceil(len(other) / plan.batch) for other in self.stream.tasks]
         within = done if total == planned[task.index] else done * planned[task.index] / total
@@ -280,7 +214,7 @@ class Run:
         done = progress.rows - epochs * sum(len(other) for other in self.stream.tasks[: task.index])
         if self.observation.due(done - new, done, epochs * len(task)):
             with self.timer("observe"), preserve_state(self.method):
-                self.guard.settle(progress.step, task.index)
+                self.guard.check_all(progress.step, task.index)
                 class_il, _ = self._evaluate(task.index)
             progress.anytime.append([progress.rows, *average_accuracy([class_il])])
 
@@ -340,6 +274,7 @@ class Run:
             | {"precision": self.experiment.precision, "steps": steps}
             | {name: value for name, value in (("notes", progress.notes), ("plugins", self.origins)) if value},
             anytime=progress.anytime if self.observation.anytime else None,
+            bytes=bytes_held(self.memory, self.method),
             sample_gradients=self.method.net.gradient_rows / sum(len(task) for task in self.stream.tasks),
             task_labels=None if self.stream.is_regular else [list(classes) for classes in self.stream.labels],
         )

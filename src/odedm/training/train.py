@@ -21,17 +21,17 @@ from odedm.stream.dataset import Dataset
 from odedm.training.experiment import MOST_SEEDS, Experiment
 from odedm.training.loggers import Logger
 from odedm.training.observation import Observation
-from odedm.training.outcomes import Outcomes
+from odedm.training.outcomes import Outcome, Outcomes
 from odedm.training.progress_line import ProgressLine, wanted
-from odedm.training.run import Outcome, Run
+from odedm.training.run import Run
 from odedm.training.training_log import TrainingLog
 
 KEYWORDS = [
     inspect.Parameter(
-        own.name, inspect.Parameter.KEYWORD_ONLY, default=default_of(Experiment, own.name), annotation=own.type
+        field.name, inspect.Parameter.KEYWORD_ONLY, default=default_of(Experiment, field.name), annotation=field.type
     )
-    for own in fields(Experiment)
-    if own.name != "data"
+    for field in fields(Experiment)
+    if field.name != "data"
 ]
 """An experiment's settings as keywords of `train`."""
 OWN = ("seeds", "progress", "lr", "evidence", "anytime", "callbacks", "loggers", "head")
@@ -105,13 +105,14 @@ def train(
     given = load_dataset(data) if isinstance(data, str) else data
     plan, observation = Experiment(data=given.name, **settings), Observation(evidence, anytime)
     outcomes: list[Outcome] = []
-    told = TrainingLog(loggers)
-    with told, ProgressLine(len(chosen or [0]), hidden=not shows) as line:
-        for number, seed in enumerate([plan.seed] if chosen is None else chosen):
+    log = TrainingLog(loggers)
+    with log, ProgressLine(len(chosen or [0]), hidden=not shows) as line:
+        for seed in [plan.seed] if chosen is None else chosen:
             try:
                 with enough_memory():
                     run = Run(plan.with_seed(seed), given, observation, callbacks)
-                    outcomes.append(told.finish(run, line.watch(run, number)))
+                    outcomes.append(log.finish(run, line))
+                    line.finished += 1
             except BaseException as error:
                 if outcomes:
                     error.add_note(
@@ -135,7 +136,7 @@ def _seeds(given: Any, settings: Mapping[str, Any]) -> list[int] | None:
         return list(range(first, first + Int(1, MOST_SEEDS).validate("seeds", given)))
     if "seed" in settings:
         raise UsageError("seed and a list of seeds were both given; leave out one of them.")
-    seeds = [Int().validate("Each of seeds", each) for each in islice(given, MOST_SEEDS + 1)]
+    seeds = [Int().validate("Each of seeds", seed) for seed in islice(given, MOST_SEEDS + 1)]
     if not 0 < len(set(seeds)) == len(seeds) <= MOST_SEEDS:
         raise refused("seeds", f"a number, or a list of at most {MOST_SEEDS} different seeds", seeds)
     return seeds
@@ -143,9 +144,9 @@ def _seeds(given: Any, settings: Mapping[str, Any]) -> list[int] | None:
 
 def _keywords() -> inspect.Signature:
     """`train` as it is called: an experiment's settings are its keywords."""
-    own = inspect.signature(train, eval_str=False)
-    plain = [parameter for name, parameter in own.parameters.items() if name != "settings"]
-    return own.replace(parameters=[*plain, *KEYWORDS])
+    signature = inspect.signature(train, eval_str=False)
+    plain = [parameter for name, parameter in signature.parameters.items() if name != "settings"]
+    return signature.replace(parameters=[*plain, *KEYWORDS])
 
 
 train.__signature__ = _keywords()  # type: ignore[attr-defined]

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from odedm.core.generators import is_ours
+from odedm.core.stored_names import is_ours
 
 
 def host_state(owner: object, *, without: Sequence[str] = ()) -> Hashable:

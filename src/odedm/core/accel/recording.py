@@ -92,10 +92,11 @@ class GraphedFunction:
 
     def __call__(self, *arguments: Any) -> tuple[Tensor, ...]:
         """Return the function's value."""
-        tensors = [tensor for argument in arguments for tensor in _tensors(argument)]
+        items = [item for argument in arguments for item in _values(argument).items()]
+        tensors = [value for _, value in items if isinstance(value, Tensor)]
         if not (self.allowed and on_gpu(tensors[0])):
             return self.function(*arguments)
-        kind = (*(_kind(tensor) for tensor in tensors), *(_rest(argument) for argument in arguments))
+        kind = tuple((name, _kind(value)) for name, value in items)
         recording = self._recordings.pop(kind, None)
         if recording is None:
             self._seen[kind] = self._seen.get(kind, 0) + 1
@@ -147,32 +148,19 @@ def on_gpu(tensor: Tensor) -> bool:
     return tensor.is_cuda
 
 
-def _kind(tensor: Tensor) -> Hashable:
-    return tuple(tensor.shape), str(tensor.dtype)
+def _kind(value: Any) -> Hashable:
+    """Return what a recording depends on: the shape of a tensor, anything else itself."""
+    return (tuple(value.shape), str(value.dtype)) if isinstance(value, Tensor) else value
 
 
-def _tensors(argument: Any) -> list[Tensor]:
-    if isinstance(argument, Tensor):
-        return [argument]
-    values = [getattr(argument, field.name) for field in dataclasses.fields(argument)]
-    return [value for value in values if isinstance(value, Tensor)]
-
-
-def _rest(argument: Any) -> Hashable:
-    """Return what of an argument is no tensor."""
-    if isinstance(argument, Tensor):
-        return None
-    values = [(field.name, getattr(argument, field.name)) for field in dataclasses.fields(argument)]
-    return tuple((name, None if isinstance(value, Tensor) else (value,)) for name, value in values)
+def _values(argument: Any) -> dict[str, Any]:
+    """Return what an argument holds by name: a data class its fields, a tensor itself."""
+    return {"": argument} if isinstance(argument, Tensor) else vars(argument)
 
 
 def _with(argument: Any, tensors: Iterator[Tensor]) -> Any:
     """Return the argument with other tensors in the place of its own."""
     if isinstance(argument, Tensor):
         return next(tensors)
-    names = [field.name for field in dataclasses.fields(argument)]
-    return dataclasses.replace(argument, **{name: next(tensors) for name in names if _holds(argument, name)})
-
-
-def _holds(argument: Any, name: str) -> bool:
-    return isinstance(getattr(argument, name), Tensor)
+    names = [name for name, value in vars(argument).items() if isinstance(value, Tensor)]
+    return dataclasses.replace(argument, **{name: next(tensors) for name in names})

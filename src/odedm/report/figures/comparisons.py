@@ -1,149 +1,107 @@
-"""Draws final accuracies side by side: paired differences, and sweeps over λ and ρ."""
+"""Draws groups side by side: paired differences, seconds by phase, and the accuracy on each task after each task."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from itertools import cycle
+from typing import Any
+
+import numpy as np
 
 from odedm.core.text import printable
+from odedm.report.columns import ACC_LAST
 from odedm.report.figures import style
-from odedm.report.figures.curves import (
-    BASELINE_STROKE,
-    BOUND_STROKES,
-    STROKES,
-    Curve,
-    bounds_beside,
-    curve_panel,
-    draw_curves,
-)
-from odedm.report.figures.style import Figure, Panel, finish, height_of_rows, write_over
-from odedm.report.groups import Group, group_by_settings, sweeps
-from odedm.report.labels import belongs_to_memory
+from odedm.report.figures.style import Chart, finish, name_rows, new_figure
+from odedm.report.groups import Group
 from odedm.report.statistics import Paired, estimate
-from odedm.report.summary import ACC_LAST, Table
+from odedm.report.summary import Table
 from odedm.report.wording import number
 
+MOST_WRITTEN = 12
+"""Tasks up to which the numbers are written into a matrix."""
+HATCHES = ("", "", "////", "....", "xxxx", "\\\\\\\\", "----", "++++", "||||")
+"""Of phases, for readers without colour."""
+PHASES = ("train", "evaluate", "embed", "reduce", "centre", "select", "observe")
+"""Those that are known, in their order; others follow."""
 
-def difference_plot(table: Table) -> list[Panel]:
+
+def difference_plot(table: Table) -> list[Chart]:
     """Draw what the memory changed in ACC_T: every seed, the mean and its 95 % interval; nothing without pairs."""
     pairs = {row.group.label: row.differences[ACC_LAST.key] for row in table.compared[: style.MOST_ROWS]}
     if not pairs:
         return []
+    figure = new_figure(height=60 + 56 * len(pairs))
+    axes = figure.subplots()
+    for row, pair in enumerate(pairs.values()):
+        mean, seeds = pair.estimate.mean, list(pair.by_seed.values())
+        axes.plot(pair.interval or (mean, mean), [row, row], "-", color=style.COLOURS[0], linewidth=2.4)
+        axes.plot([mean], [row], "D", color=style.COLOURS[0], ms=8)
+        axes.plot(seeds, [row + 0.22] * len(seeds), "o", mfc="none", mec=style.MUTED, ms=5.5)
+        axes.plot([0.0, 0.0], [row - 0.16, row + 0.42], "-", color=style.INK, linewidth=1.0, zorder=1.5)
+    name_rows(axes, list(pairs))
+    axes.margins(x=0.06)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:+g}".replace("-", "−") if value else "0")
+    against = "with the memory minus without" if table.baseline is None else f"minus {printable(table.against, 40)}"
+    finish(axes, grid="x", xlabel=f"points of final accuracy, {against}")
     means = [f"{label} {number(pair.estimate.mean, sign=True)} points" for label, pair in pairs.items()]
     alt = f"Paired differences in the final accuracy. {'; '.join(means)}"
-    rows = [(label, seed, value) for label, pair in pairs.items() for seed, value in pair.by_seed.items()]
-    against = "with the memory minus without" if table.baseline is None else f"minus {printable(table.against, 40)}"
-    draw = partial(_draw_differences, pairs=pairs, axis=f"points of final accuracy, {against}")
-    size = (style.WIDTH, height_of_rows(pairs, 50, 52))
-    return [Panel("", alt, draw, ("runs", "seed", "change_in_acc_last"), rows, size)]
+    return [Chart("", alt, figure, ("runs", "seed", "change_in_acc_last"), _by_seed(pairs))]
 
 
-def _draw_differences(figure: Figure, *, pairs: dict[str, Paired], axis: str) -> None:
-    axes, ends = figure.subplots(), [0.0]
-    for row, (label, pair) in enumerate(pairs.items()):
-        mean, seeds = pair.estimate.mean, list(pair.by_seed.values())
-        interval = list(pair.interval or (mean, mean))
-        axes.plot(interval, [row, row], color=style.SERIES[0], linewidth=2.4, zorder=3)
-        axes.plot([mean], [row], "D", color=style.SERIES[0], ms=8, zorder=4)
-        axes.plot(seeds, [row + 0.22] * len(seeds), "o", mfc="none", mec=style.MUTED, mew=1.0, ms=5.5, zorder=4)
-        # in pieces, so that it crosses no label
-        axes.plot([0.0, 0.0], [row - 0.16, row + 0.42], color=style.INK, linewidth=1.0, zorder=1.5)
-        write_over(axes, row - 0.4, label)
-        ends += [*seeds, *interval]
-    room = 0.06 * max(max(ends) - min(ends), 1.0)
-    axes.set(xlim=(min(ends) - room, max(ends) + room), ylim=(len(pairs) - 0.5, -0.7), yticks=[])
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:+g}".replace("-", "−") if value else "0")
-    finish(axes, grid="x", xlabel=axis)
+def _by_seed(pairs: dict[str, Paired]) -> list[tuple[object, ...]]:
+    return [(label, seed, value) for label, pair in pairs.items() for seed, value in pair.by_seed.items()]
 
 
-def accuracy_over_capacity(groups: Sequence[Group]) -> list[Panel]:
-    """Draw ACC_T against λ, a line per memory, where one was run at two or more capacities."""
-    return _sweep_panels(groups, "memory.capacity", "rows in memory, λ")
-
-
-def accuracy_over_share(groups: Sequence[Group]) -> list[Panel]:
-    """Draw ACC_T against ρ, where one memory was run with two or more, and its partner without ODEDM beside it."""
-    return _sweep_panels(groups, "memory.rho", "long-term share, ρ")
-
-
-def _sweep_panels(groups: Sequence[Group], setting: str, axis: str) -> list[Panel]:
-    panels = []
-
-    def varies(key: str) -> bool:
-        return belongs_to_memory(key) or key == setting
-
-    for members in group_by_settings(groups, varies):
-        curves = _curves(members, setting)
-        if not any(len(curve.x) > 1 for curve in curves):
-            continue
-        for bound, stroke in zip(bounds_beside(members, groups), cycle(BOUND_STROKES), strict=False):
-            final = estimate(run.result.acc_last for run in bound.runs)
-            curves.append(Curve(bound.label, bound.label, stroke, [0.0], [final]))
-        shared = _shared_parts(group.family for group in members)
-        title = " · ".join(part for part in shared if setting != "memory.capacity" or not part.startswith("λ="))
-        points = [
-            f"{curve.name}: "
-            + ", ".join(f"{number(value.mean)} at {x:g}" for x, value in zip(curve.x, curve.points, strict=True))
-            for curve in curves
-        ]
-        alt = f"Final accuracy against {axis}: {title}. {'; '.join(points)}"
-        draw = partial(_draw_sweep, curves=curves, axis=axis)
-        panels.append(curve_panel(title, alt, draw, curves, (setting.partition(".")[2], "acc_last")))
-    return panels
-
-
-def _curves(members: Sequence[Group], setting: str) -> list[Curve]:
-    """A line for each memory whose groups differ in the setting, and what goes along with it, alone."""
-    strokes = cycle(STROKES)
-    curves: list[Curve] = []
-    for groups in sweeps(members, setting, lambda group: _value(group, setting)):
-        groups.sort(key=lambda group: _value(group, setting))
-        x = [_value(group, setting) for group in groups]
-        plain = groups[0].plain
-        distinct = len(set(x)) == len(x) and not any(map(math.isnan, x))
-        if distinct and (len(x) > 1 or plain):  # else it is a sweep of something else
-            grey = plain and all(curve.stroke is not BASELINE_STROKE for curve in curves)
-            name = printable(" · ".join(_shared_parts(group.member for group in groups)), 44)
-            points = [estimate(run.result.acc_last for run in group.runs) for group in groups]
-            curves.append(Curve(name, name, BASELINE_STROKE if grey else next(strokes), x, points))
-    return curves
-
-
-def _value(group: Group, setting: str) -> float:
-    if setting == "memory.rho" and group.plain:
-        return 0.0
-    value = group.settings.get(setting)
-    return float(value) if isinstance(value, int | float) else math.nan
-
-
-def _shared_parts(names: Iterable[str]) -> list[str]:
-    """The parts that all names have.
-
-    >>> _shared_parts(["ER · λ=20 · cnn", "ER · λ=40 · cnn"])
-    ['ER', 'cnn']
-    """
-    first, *others = [name.split(" · ") for name in names]
-    return [part for part in first if all(part in other for other in others)]
-
-
-def _draw_sweep(figure: Figure, *, curves: Sequence[Curve], axis: str) -> None:
+def seconds_by_phase(groups: Sequence[Group]) -> Chart:
+    """Draw mean wall seconds per run, stacked by phase, a bar per group, for as many as one figure holds."""
+    groups = groups[: style.MOST_ROWS]
+    seen = {phase for group in groups for run in group.runs for phase in run.result.seconds}
+    phases = [*(phase for phase in PHASES if phase in seen), *sorted(seen.difference(PHASES))]
+    labels, left, rows = [group.label for group in groups], np.zeros(len(groups)), []
+    figure = new_figure(height=60 + style.LINE * (1 + len(phases) // 3) + 52 * len(groups))
     axes = figure.subplots()
-    for curve in curves:
-        if curve.x == [0.0]:  # the partner has no share: it is the same at every one
-            colour, dashes, _ = curve.stroke
-            mean, error = curve.points[0].mean, curve.points[0].error or 0.0
-            axes.axhline(mean, color=colour, linestyle=dashes, lw=2.0, label=curve.name)
-            axes.axhspan(mean - error, mean + error, color=colour, alpha=0.18, lw=0)
-        else:
-            draw_curves(axes, [curve])
-    values = sorted({x for curve in curves for x in curve.x if x})
-    if "λ" in axis:
-        axes.set_xscale("log")
-        axes.minorticks_off()
-    else:
-        axes.set_xlim(0.0, max(1.0, *values) * 1.03)
-    axes.set_xticks(values, [f"{x:g}" for x in values])
-    axes.set_ylim(bottom=0.0)
-    finish(axes, grid="y", keys=1, xlabel=axis, ylabel="final accuracy, %")
+    for phase, colour, hatch in zip(
+        phases, cycle([style.COLOURS[0], style.GREY, *style.COLOURS[1:]]), cycle(HATCHES), strict=False
+    ):
+        means = [estimate(run.result.seconds.get(phase, 0.0) for run in group.runs).mean for group in groups]
+        bars: dict[str, Any] = {"color": colour, "hatch": hatch, "edgecolor": "white", "height": 0.42}
+        axes.barh(range(len(groups)), means, left=left, label=printable(phase, 16), **bars)
+        left = left + means
+        rows += [(label, phase, mean) for label, mean in zip(labels, means, strict=True)]
+    for row, total in enumerate(left.tolist()):
+        axes.annotate(f"{number(total)} s", (total, row), (6, 0), textcoords="offset points", va="center")
+    name_rows(axes, labels)
+    finish(
+        axes, grid="x", keys=3 if phases else 0, xlim=(0.0, 1.12 * float(left.max()) or 1.0), xlabel="seconds per run"
+    )
+    totals = "; ".join(f"{label} {number(total)}" for label, total in zip(labels, left.tolist(), strict=True))
+    return Chart("", f"Mean seconds per run: {totals}", figure, ("runs", "phase", "seconds"), rows)
+
+
+def accuracy_matrices(groups: Sequence[Group]) -> list[Chart]:
+    """Draw a_{i,j} from 0 to 100 %, mean over seeds, a figure per group."""
+    charts = []
+    for group in groups:
+        tasks, mean = group.tasks, np.full((group.tasks, group.tasks), np.nan)
+        lower = [(i, j) for i in range(tasks) for j in range(i + 1)]
+        for i in range(tasks):
+            mean[i, : i + 1] = np.mean([run.result.class_il[i] for run in group.runs], axis=0)
+        side = 36.0 * min(max(tasks, 4), 9)
+        figure = new_figure(side + 100, side + 40)
+        axes = figure.subplots()
+        extent = (0.5, tasks + 0.5, tasks + 0.5, 0.5)
+        map_ = axes.imshow(mean, interpolation="none", extent=extent, cmap="cividis", vmin=0, vmax=100)
+        for i, j in lower if tasks <= MOST_WRITTEN else ():
+            ink = "white" if mean[i, j] < 55 else "black"  # whichever reads better on the colour
+            words = number(float(mean[i, j]), 0)
+            axes.text(j + 1, i + 1, words, ha="center", va="center", color=ink, size=11 if tasks <= 9 else 8)
+        axes.locator_params(integer=True, nbins=10)
+        axes.set(xlabel="accuracy on task", ylabel="after task")
+        axes.spines[:].set_visible(False)
+        axes.tick_params(length=0)
+        figure.colorbar(map_, ax=axes, shrink=0.8, ticks=[0, 50, 100], format="%g %%").outline.set_visible(False)
+        final = ", ".join(number(value, 0) for value in mean[-1, :20])
+        alt = f"Accuracy matrix of {group.label}. Final accuracy in per cent by task: {final}."
+        rows = [(i + 1, j + 1, mean[i, j]) for i, j in lower]
+        charts.append(Chart(group.label, alt, figure, ("after_task", "on_task", "accuracy"), rows))
+    return charts

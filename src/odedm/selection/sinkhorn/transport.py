@@ -15,8 +15,8 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from odedm.core.accel import device, threads
+from odedm.core.choices import GROUNDS
 from odedm.core.errors import UsageError, unknown_name_error
-from odedm.core.registry import GROUNDS
 from odedm.core.stored_names import stored
 from odedm.selection.nearest import Chosen, greedy_nearest
 from odedm.selection.sinkhorn import solver
