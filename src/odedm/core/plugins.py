@@ -180,7 +180,7 @@ def check_name(what: str, name: str, table: Mapping[str, Any], also: Sequence[st
         titles = {title(table, key).lower(): key for key in typed(table)}
         error = unknown_name_error(what, name, [*also, *typed(table)], titles)
         raise UsageError(
-            f"{error} Code from outside is known here once its module is given by --plugin, its package is installed "
+            f"{error} A plug-in's names are known once its module is imported (--plugin), its package is installed "
             "with an entry point, or odedm.register has named it."
         )
     return name
