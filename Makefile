@@ -106,7 +106,7 @@ $(BIN)/python:
 # next step, by the usual index.
 TORCH = "$$(grep '^torch==' constraints.txt)" $(if $(TORCH_INDEX),--no-deps --index-url $(TORCH_INDEX))
 $(VENV)/.torch: constraints.txt | $(BIN)/python
-	@$(BIN)/python tools/say_download.py $(TORCH)
+	@$(BIN)/python tools/download_size.py $(TORCH)
 	$(PIP) $(TORCH)
 	@touch $@
 

@@ -91,18 +91,18 @@ class Bench:
             "run", *shared, "--data", data, "--device", self.device, "--seeds", str(seeds), "--workers", str(lanes),
             "--batch", str(BATCH), "--out", str(out), *words,
         )  # fmt: skip
-        found = [json.loads(path.read_text()) for path in sorted(out.rglob("result.json"))]
-        if len(found) != seeds:
-            raise RuntimeError(f"{len(found)} of {seeds} runs were finished")
-        return took, found
+        results = [json.loads(path.read_text()) for path in sorted(out.rglob("result.json"))]
+        if len(results) != seeds:
+            raise RuntimeError(f"{len(results)} of {seeds} runs were finished")
+        return took, results
 
 
-def of_runs(took: Figure, found: list[Figure], steps: int, lanes: int) -> Figure:
+def of_runs(took: Figure, results: list[Figure], steps: int, lanes: int) -> Figure:
     """A command's figures: ms of a run-step, seconds of a run by phase, and what is no run's."""
-    phases = {name for item in found for name in item["seconds"]}
-    seconds = {name: statistics.mean(item["seconds"].get(name, 0.0) for item in found) for name in sorted(phases)}
-    inside = sum(sum(item["seconds"].values()) for item in found) / lanes
-    steps_done = [item["provenance"].get("steps", {}) for item in found]
+    phases = {name for item in results for name in item["seconds"]}
+    seconds = {name: statistics.mean(item["seconds"].get(name, 0.0) for item in results) for name in sorted(phases)}
+    inside = sum(sum(item["seconds"].values()) for item in results) / lanes
+    steps_done = [item["provenance"].get("steps", {}) for item in results]
     return {
         **took,
         "ms": 1e3 * seconds["train"] / steps / lanes,
@@ -118,10 +118,10 @@ def alone_and_lanes(bench: Bench, methods: list[str], lanes: int, memory: tuple[
         long = name in ("vrmcl", "pocl")
         data, steps = "two-tasks" if long else "short", bench_steps(bench, long=long)
         words = ("--method", name, "--capacity", str(CAPACITY), *memory, *net(bench))
-        took, found = bench.run(data, *words, seeds=2 * lanes, lanes=lanes)
-        found.sort(key=lambda item: int(item["experiment"]["seed"]))
-        first, second = (of_runs(took, part, steps, lanes) for part in (found[:lanes], found[lanes:]))
-        inside = sum(sum(item["seconds"].values()) for item in found) / lanes
+        took, results = bench.run(data, *words, seeds=2 * lanes, lanes=lanes)
+        results.sort(key=lambda item: int(item["experiment"]["seed"]))
+        first, second = (of_runs(took, part, steps, lanes) for part in (results[:lanes], results[lanes:]))
+        inside = sum(sum(item["seconds"].values()) for item in results) / lanes
         first_use = {"first_use_s": first["seconds"]["train"] - second["seconds"]["train"]}
         yield name, second | first_use | {"outside_s": took["wall_s"] - inside}
 
@@ -151,12 +151,12 @@ def command(bench: Bench) -> Figures:
     words = ("--method", "derpp", "--memory", "reservoir", "--capacity", str(CAPACITY), *net(bench))
     seeds, lanes = (2, 2) if bench.quick or bench.device == "cpu" else (16, 8)
     steps = CLASSES * (64 if seeds == 2 else 5000) // BATCH
-    took, found = bench.run("full", *words)
-    yield "one run", of_runs(took, found, steps, 1)
-    took, found = bench.run("full", *words, seeds=seeds, lanes=lanes)
+    took, results = bench.run("full", *words)
+    yield "one run", of_runs(took, results, steps, 1)
+    took, results = bench.run("full", *words, seeds=seeds, lanes=lanes)
     yield (
         f"{seeds} seeds in {lanes} lanes",
-        of_runs(took, found, steps, lanes) | {"runs_an_hour": 3600 * seeds / took["wall_s"]},
+        of_runs(took, results, steps, lanes) | {"runs_an_hour": 3600 * seeds / took["wall_s"]},
     )
 
 
@@ -171,8 +171,8 @@ def consolidation(bench: Bench) -> Figures:
             words = ("--method", "derpp", *DUAL, "--k", str(k), "--capacity", str(capacity), *net(bench))
             if lanes == 1:
                 bench.run("full", *words, "--limit", "200")  # kernels are compiled once on a machine
-            took, found = bench.run("full", *words, seeds=lanes, lanes=lanes)
-            figure = of_runs(took, found, steps, lanes)
+            took, results = bench.run("full", *words, seeds=lanes, lanes=lanes)
+            figure = of_runs(took, results, steps, lanes)
             choosing = sum(figure["seconds"].get(name, 0.0) for name in PHASES_OF_CHOICE)
             figure["share"] = choosing / sum(figure["seconds"].values())
             yield f"k={k}, {lanes} lanes" if lanes > 1 else f"k={k}", figure
@@ -187,9 +187,9 @@ def pictures(bench: Bench) -> Figures:
     for title, (data, name) in kinds.items():
         for lanes in (1, 4):
             words = ("--method", "derpp", "--memory", "reservoir", "--capacity", str(CAPACITY), "--net", name)
-            took, found = bench.run(data, *words, seeds=lanes, lanes=lanes)
+            took, results = bench.run(data, *words, seeds=lanes, lanes=lanes)
             steps = PICTURES[data][0] * PICTURES[data][2] // BATCH
-            yield f"{title}, {lanes} lanes" if lanes > 1 else title, of_runs(took, found, steps, lanes)
+            yield f"{title}, {lanes} lanes" if lanes > 1 else title, of_runs(took, results, steps, lanes)
 
 
 PICTURES = {"large64": (640, 64, 10, 2), "large224": (160, 224, 10, 2)}
@@ -208,8 +208,8 @@ def by_hand(device: str) -> dict[str, Figure]:
     )
     if done.returncode:
         raise RuntimeError(done.stderr[-1500:])
-    found: dict[str, Figure] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    timings: dict[str, Figure] = json.loads(done.stdout.splitlines()[-1])
+    return timings
 
 
 def cpu(_bench: Bench) -> Figures:
@@ -268,16 +268,16 @@ def measure(bench: Bench, parts: list[str], methods: list[str], out: Path | None
         "cpu": lambda: cpu(bench),
         "select": lambda: choosing(bench),
     }
-    found: dict[str, Any] = {"about": about(bench), "by hand": by_hand(bench.device), "parts": {}}
+    measured: dict[str, Any] = {"about": about(bench), "by hand": by_hand(bench.device), "parts": {}}
     for part in parts:
-        found["parts"][part] = {}
+        measured["parts"][part] = {}
         for name, figure in makers[part]():
-            found["parts"][part][name] = figure
+            measured["parts"][part][name] = figure
             shown = {key: round(value, 3) for key, value in figure.items() if isinstance(value, float)}
             print(f"{part}: {name}: {shown}", flush=True)
             if out:
-                out.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    return found
+                out.write_text(json.dumps(measured, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    return measured
 
 
 def about(bench: Bench) -> dict[str, Any]:
@@ -294,7 +294,7 @@ def about(bench: Bench) -> dict[str, Any]:
     return measured | ({"share": bench.share} if bench.share < 100 else {})
 
 
-def counted(method: str, found: dict[str, Any], *, tasks: int = TASKS) -> tuple[float, float] | None:
+def counted(method: str, measured: dict[str, Any], *, tasks: int = TASKS) -> tuple[float, float] | None:
     """Forwards of one row that a step needs by the method's formula, and what that much arithmetic takes, in ms."""
     from arithmetic import ROW_FORWARDS, Step
 
@@ -305,22 +305,22 @@ def counted(method: str, found: dict[str, Any], *, tasks: int = TASKS) -> tuple[
         return None
     units = ROW_FORWARDS[method](Step(BATCH, BATCH, CAPACITY, tasks))
     hand = (
-        found["by hand"].get("recorded tf32" if "second order" in kind.requires else "recorded bf16")
-        or found["by hand"]["eager"]
+        measured["by hand"].get("recorded tf32" if "second order" in kind.requires else "recorded bf16")
+        or measured["by hand"]["eager"]
     )
     return units, units * hand["ms"] / hand["row_forwards"]
 
 
-def table(found: dict[str, Any], beside: dict[str, Any] | None) -> str:
+def table(measured: dict[str, Any], beside: dict[str, Any] | None) -> str:
     """Markdown: a row for every figure, with what it was in another measurement."""
     lines = [
         "| | | ms a run-step | against the count | outside of runs, s | share of choosing | before, ms | |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    for part, figures in found["parts"].items():
+    for part, figures in measured["parts"].items():
         for name, figure in figures.items():
             old = ((beside or {}).get("parts", {}).get(part) or {}).get(name)
-            count = counted(name, found) if part in ("alone", "odedm", "lanes") else None
+            count = counted(name, measured) if part in ("alone", "odedm", "lanes") else None
             ratio = f"{figure['ms'] / count[1]:.2f} ({count[0]:.0f} rows)" if count else ""
             share = f"{100 * figure['share']:.1f} %" if "share" in figure else ""
             cells = [part, name, number(figure.get("ms")), ratio, number(figure.get("outside_s")), share]
@@ -368,8 +368,8 @@ def main() -> None:
     if unknown := set(given.parts.split(",")) - set(PARTS):
         options.error(f"--parts are {', '.join(PARTS)}; {', '.join(sorted(unknown))} was given")
     if given.source:
-        found = json.loads(given.source.read_text(encoding="utf-8"))
-        found["parts"] = {name: part for name, part in found["parts"].items() if name in given.parts.split(",")}
+        measured = json.loads(given.source.read_text(encoding="utf-8"))
+        measured["parts"] = {name: part for name, part in measured["parts"].items() if name in given.parts.split(",")}
     else:
         import torch
 
@@ -377,9 +377,9 @@ def main() -> None:
         with tempfile.TemporaryDirectory(prefix="odedm-all-") as folder:
             bench = Bench(given.src.resolve(), device, Path(folder), given.quick, given.share)
             parts = [part for part in given.parts.split(",") if not (part == "pictures" and device == "cpu")]
-            found = measure(bench, parts, given.methods.split(","), given.out)
+            measured = measure(bench, parts, given.methods.split(","), given.out)
     beside = json.loads(given.against.read_text(encoding="utf-8")) if given.against else None
-    print(f"\n{table(found, beside)}\n\nby hand: {found['by hand']}")
+    print(f"\n{table(measured, beside)}\n\nby hand: {measured['by hand']}")
 
 
 if __name__ == "__main__":

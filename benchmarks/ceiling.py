@@ -52,10 +52,10 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     device = options.parse_args().device
-    found: dict[str, dict[str, float]] = {}
+    timings: dict[str, dict[str, float]] = {}
 
     def note(name: str, ms: float, rows: int) -> None:
-        found[name] = {"ms": ms, "row_forwards": 3.0 * rows}
+        timings[name] = {"ms": ms, "row_forwards": 3.0 * rows}
 
     if device == "cpu":
         note("eager", timed(er_step("cnn", 32, ROWS, device, None, fused=False), 10), ROWS)
@@ -72,7 +72,7 @@ def main() -> None:
             large = 16 * rows if side < 224 else 4 * rows
             note(f"ceiling bf16{title}", timed(er_step(net, side, large, device, bf16, fused=True), 10), large)
         note("ceiling tf32", timed(er_step("resnet18", 32, 16 * ROWS, device, None, fused=True), 10), 16 * ROWS)
-    print(json.dumps(found))
+    print(json.dumps(timings))
 
 
 if __name__ == "__main__":

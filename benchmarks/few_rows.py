@@ -111,15 +111,15 @@ def table(measured: list[dict[str, str]]) -> str:
         "|---|---|---|---|---|---|---|---|",
     ]
     for stream, rows, method, memory in cells:
-        here = {key[4:]: value for key, value in acc.items() if key[:4] == (stream, rows, method, memory)}
+        cell = {key[4:]: value for key, value in acc.items() if key[:4] == (stream, rows, method, memory)}
         changes = []
         for base in BASES:
-            pairs = [v - acc[stream, rows, method, base, *k] for k, v in here.items()
+            pairs = [v - acc[stream, rows, method, base, *k] for k, v in cell.items()
                      if (stream, rows, method, base, *k) in acc]  # fmt: skip
             error = statistics.stdev(pairs) / len(pairs) ** 0.5 if len(pairs) > 1 else float("nan")
             changes.append("" if memory == base or not pairs else f"{statistics.mean(pairs):+.1f} ± {error:.1f}")
         key = (stream, rows, method, memory)
-        mean = statistics.mean(here.values())
+        mean = statistics.mean(cell.values())
         lines.append(f"| {' | '.join(key)} | {mean:.1f} | {' | '.join(changes)} | {seconds[key]:.1f} |")
     return "\n".join(lines)
 

@@ -112,9 +112,9 @@ def avalanche_run(data: dict[str, tuple[Tensor, Tensor]], capacity: int) -> dict
 
     return {
         OWN: lambda seed: run(seed, lambda _: ReservoirSamplingBuffer(capacity)),
-        PLAIN: lambda seed: run(seed, lambda own: ODEDMStorage(capacity, k=0, seed=own)),
-        DUAL: lambda seed: run(seed, lambda own: ODEDMStorage(capacity, k=K, seed=own)),
-        AUXILIARY: lambda seed: run(seed, lambda own: ODEDMStorage(capacity, k=K, seed=own), auxiliary=True),
+        PLAIN: lambda seed: run(seed, lambda number: ODEDMStorage(capacity, k=0, seed=number)),
+        DUAL: lambda seed: run(seed, lambda number: ODEDMStorage(capacity, k=K, seed=number)),
+        AUXILIARY: lambda seed: run(seed, lambda number: ODEDMStorage(capacity, k=K, seed=number), auxiliary=True),
     }
 
 
@@ -149,8 +149,8 @@ def mammoth_run(
         for task in range(TASKS):
             model.net.train()
             model.meta_begin_task(about)
-            own = (label // per_task == task).nonzero().flatten()
-            for part in own[torch.randperm(len(own), generator=order)].split(BATCH):
+            indices = (label // per_task == task).nonzero().flatten()
+            for part in indices[torch.randperm(len(indices), generator=order)].split(BATCH):
                 model.meta_observe(image[part], label[part], image[part], epoch=0)
             model.meta_end_task(about)
         return accuracy(model.net, data)
@@ -162,10 +162,10 @@ def mammoth_run(
     }
 
 
-def table(found: dict[str, Any]) -> str:
+def table(accuracies: dict[str, Any]) -> str:
     """Mean and deviation, and the difference from the library's own reservoir, as Markdown."""
     lines = ["| library | memory | accuracy, % | difference from its own |", "|---|---|---|---|"]
-    for library, variants in found["accuracy"].items():
+    for library, variants in accuracies["accuracy"].items():
         for name, values in variants.items():
             cell = "–"
             if name != OWN:
@@ -200,13 +200,13 @@ def main() -> None:
         told = ["git", "-C", str(folder), "rev-parse", "--short", "HEAD"]
         about["mammoth"] = subprocess.run(told, capture_output=True, text=True, check=True).stdout.strip()
         libraries["Mammoth"] = mammoth_run(data, args.capacity, folder)
-    found: dict[str, Any] = {
+    accuracies: dict[str, Any] = {
         library: {name: [round(run(seed), 3) for seed in range(args.seeds)] for name, run in variants.items()}
         for library, variants in libraries.items()
     }
     settings = {"data": "fashion-mini", "capacity": args.capacity, "k": K, "lr": RATE, "batch": BATCH, "epochs": 1}
     about |= {"seconds": round(time.time() - began), "seeds": args.seeds, "settings": settings}
-    out.write_text(json.dumps({**about, "accuracy": found}, indent=1) + "\n")
+    out.write_text(json.dumps({**about, "accuracy": accuracies}, indent=1) + "\n")
     print(table(json.loads(out.read_text())))
 
 

@@ -120,11 +120,11 @@ def against_a_loop(capacity: int, rounds: int) -> list[dict[str, Any]]:
         (f"sample {BATCH}", lambda: old[0].sample(BATCH, rng=rng), lambda: old[1].sample(BATCH), CALLS),
         (f"pin {PINS}", lambda: next(ours)[0].pin(pins), lambda: next(theirs)[1].pin(pins), 1),
     ]
-    found = []
+    figures = []
     for name, we, they, calls in cases:
         a, b = in_turns([we, they], rounds, calls)
-        found.append({"capacity": capacity, "operation": name, "ours": a, "loop": b, "ratio": b / a})
-    return found
+        figures.append({"capacity": capacity, "operation": name, "ours": a, "loop": b, "ratio": b / a})
+    return figures
 
 
 def growth(capacities: Sequence[int], rounds: int) -> list[dict[str, Any]]:
@@ -159,24 +159,24 @@ def tables(*, quick: bool = False) -> dict[str, Any]:
 
 def measure(*, quick: bool = False) -> dict[str, dict[str, float]]:
     """Milliseconds by name, and where there is one the ratio to the loop."""
-    found, figures = tables(quick=quick), {}
-    for item in found["loop"]:
+    measured, figures = tables(quick=quick), {}
+    for item in measured["loop"]:
         name = f"{item['operation']}, λ={item['capacity']}"
         figures[name] = {"ms": item["ours"] / 1e3, "ratio": item["ratio"]}
-    for item in found["growth"]:
+    for item in measured["growth"]:
         for name in ("add", "sample"):
             figures[f"{name} of small rows, λ={item['capacity']}"] = {"ms": item[name] / 1e3}
     return figures
 
 
-def table(found: dict[str, Any]) -> str:
+def table(measured: dict[str, Any]) -> str:
     """Both tables."""
     lines = ["| λ | operation | odedm, µs | row loop, µs | ratio |", "|---|---|---|---|---|"]
-    for item in found["loop"]:
+    for item in measured["loop"]:
         times = f"{item['ours']:.0f} | {item['loop']:.0f} | {item['ratio']:.1f} ×"
         lines.append(f"| {item['capacity']} | {item['operation']} | {times} |")
     lines += ["", "| λ | add, late, µs | sample 32, µs |", "|---|---|---|"]
-    lines += [f"| {item['capacity']} | {item['add']:.0f} | {item['sample']:.0f} |" for item in found["growth"]]
+    lines += [f"| {item['capacity']} | {item['add']:.0f} | {item['sample']:.0f} |" for item in measured["growth"]]
     return "\n".join(lines) + "\n"
 
 
@@ -185,11 +185,11 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="fewer rounds: a few seconds")
     parser.add_argument("--out", type=Path, help="write the tables to this file, and the numbers beside it as .json")
     options = parser.parse_args()
-    found = tables(quick=options.quick)
-    print(table(found))
+    measured = tables(quick=options.quick)
+    print(table(measured))
     if options.out:
-        options.out.write_text(table(found))
-        options.out.with_suffix(".json").write_text(json.dumps(found, indent=1) + "\n")
+        options.out.write_text(table(measured))
+        options.out.with_suffix(".json").write_text(json.dumps(measured, indent=1) + "\n")
 
 
 if __name__ == "__main__":

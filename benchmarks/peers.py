@@ -53,11 +53,11 @@ class Case:
         rng = torch.Generator().manual_seed(0)
         centers = torch.randn(CLASSES, *self.shape, generator=rng)
 
-        def some(amount: int, first: int) -> Batches:
+        def batches(amount: int, first: int) -> Batches:
             labels = torch.randint(first, first + CLASSES // 2, (amount, self.batch), generator=rng)
             return [(centers[y] + torch.randn(self.batch, *self.shape, generator=rng), y) for y in labels]
 
-        return some(WARM, 0), some(steps, CLASSES // 2)
+        return batches(WARM, 0), batches(steps, CLASSES // 2)
 
 
 def mlp() -> nn.Module:
@@ -297,10 +297,10 @@ def compared(seconds: dict[str, list[float]], base: str) -> dict[str, list[float
     """Return the median milliseconds over turns, and the median of the ratio to the base in the same turn."""
     return {
         name: [
-            round(1e3 * statistics.median(own), 4),
-            round(statistics.median(one / other for one, other in zip(own, seconds[base], strict=True)), 3),
+            round(1e3 * statistics.median(milliseconds), 4),
+            round(statistics.median(one / other for one, other in zip(milliseconds, seconds[base], strict=True)), 3),
         ]
-        for name, own in seconds.items()
+        for name, milliseconds in seconds.items()
     }
 
 
@@ -337,8 +337,9 @@ def report(cases: list[str], steps: int, repeats: int) -> dict[str, Any]:
             torch.manual_seed(repeat)
             figures[name].append(measure(CASES[name], steps))
             print(f"{name}, {repeat + 1} of {repeats}:\n{table(figures[name][-1:])}\n", flush=True)
-    versions = {package: installed(package) for package in ("torch", "capymoa", "avalanche-lib")}
-    made = {"commit": commit(), "device": processor(), **{name: found for name, found in versions.items() if found}}
+    packages = ("torch", "capymoa", "avalanche-lib")
+    versions = {package: version for package in packages if (version := installed(package))}
+    made = {"commit": commit(), "device": processor(), **versions}
     return {"settings": {"steps": steps, "repeats": repeats, "capacity": CAPACITY}, "made": made, "cases": figures}
 
 

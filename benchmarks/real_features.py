@@ -49,7 +49,7 @@ def real_features(rows: int, classes: int = 2, *, steps: int = 150, seed: int = 
         optimizer.step()
     net.eval()
     with torch.no_grad():
-        return data.name, [torch.cat([net.features(part) for part in each.split(500)]) for each in images]
+        return data.name, [torch.cat([net.features(part) for part in pictures.split(500)]) for pictures in images]
 
 
 def _data() -> Dataset:

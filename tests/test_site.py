@@ -133,7 +133,7 @@ def test_a_broken_link_and_a_request_elsewhere_are_found(tool, tmp_path):
 
 
 def test_what_will_be_downloaded_is_said(tool):
-    say = tool("say_download")
+    say = tool("download_size")
     torch = {"name": "torch", "version": "2.13.0"}
     assert say.summary([torch], [200_000_000]) == "To be downloaded: torch 2.13.0 (200 MB): 200 MB in all."
     assert "TORCH_INDEX=https" in say.summary([torch, {"name": "nvidia-cublas", "version": "13"}], [5, None])

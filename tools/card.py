@@ -383,7 +383,7 @@ def paragraph(written: Mapping[str, Any]) -> str:
 def show(path: Path = RECORD, page: Path = PAGE) -> None:
     """Write the page's paragraph anew."""
     text, told = page.read_text(encoding="utf-8"), paragraph(json.loads(path.read_text(encoding="utf-8")))
-    page.write_text(BLOCK.sub(lambda found: found[1] + told + found[2], text), encoding="utf-8")
+    page.write_text(BLOCK.sub(lambda match: match[1] + told + match[2], text), encoding="utf-8")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -82,8 +82,8 @@ if __name__ == "__main__":
             strange = [name for name in archive.getnames() if "/site/" in name or name.endswith((".pyc", ".png"))]
         if strange:
             sys.exit(f"{source.name} holds what it should not: {', '.join(strange[:5])}")
-        for number, each in enumerate((wheel, source)):
-            print(try_out(each, Path(folder) / str(number), given.seeds), flush=True)
+        for number, package in enumerate((wheel, source)):
+            print(try_out(package, Path(folder) / str(number), given.seeds), flush=True)
         if given.dist is not None:
             given.dist.mkdir(parents=True, exist_ok=True)
             for archive_path in (wheel, source):

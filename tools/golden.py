@@ -52,12 +52,12 @@ def checkout() -> Iterator[Path]:
 
 def begin(tree: Path, out: Path, *words: str) -> subprocess.Popen[bytes]:
     """Measure by the code of a tree, in a process of its own."""
-    command = [sys.executable, "-P", str(Path(__file__).resolve()), "here", str(tree), str(out), *words]
+    command = [sys.executable, "-P", str(Path(__file__).resolve()), "measure", str(tree), str(out), *words]
     environment = {**os.environ, "PYTHONPATH": str(tree / "src"), "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(command, env=environment, cwd=out.parent)
 
 
-def here(tree: Path, out: Path, only: list[str], form: str) -> None:
+def measure(tree: Path, out: Path, only: list[str], form: str) -> None:
     """Write the numbers of whatever `odedm` is found, which must be the tree's."""
     import torch
     from golden.adapter import Today, Words
@@ -227,15 +227,15 @@ def main() -> None:
     commands.add_parser("compare").add_argument("--only", nargs="+", default=[], metavar="PATTERN")
     commands.add_parser("gate")
     commands.add_parser("record")
-    inner = commands.add_parser("here")
+    inner = commands.add_parser("measure")
     inner.add_argument("tree", type=Path)
     inner.add_argument("out", type=Path)
     inner.add_argument("--only", nargs="+", default=[])
     inner.add_argument("--form", choices=("exact", "lasting", "gate"), default="exact")
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that nothing is left behind
-    if given.command == "here":
-        here(given.tree, given.out, given.only, given.form)
+    if given.command == "measure":
+        measure(given.tree, given.out, given.only, given.form)
     elif given.command == "record":
         record()
     elif given.command == "gate":

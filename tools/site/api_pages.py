@@ -63,7 +63,7 @@ def grouped() -> dict[str, tuple[str, str, list[str]]]:
     """The groups with every public name of the package in exactly one of them."""
     public = set(odedm.__all__) - NO_ENTRY
     groups = {
-        page: (title, about, [each for each in names.split() if each in public])
+        page: (title, about, [name for name in names.split() if name in public])
         for page, (title, about, names) in GROUPS.items()
     }
     known = {name for _, _, names in groups.values() for name in names}
@@ -78,8 +78,8 @@ def pages() -> dict[str, str]:
         entries = "\n".join(_entry(f"odedm.{name}") for name in names)
         made[f"api/{page}.md"] = f"# {title}\n\n{about}\n\n{entries}"
         for name in names:
-            said = ROWS if name == "Rows" else _words(getattr(odedm, name).__doc__, cell=True)
-            rows.append(f"| [`odedm.{name}`]({page}.md#{name.lower()}) | {said} | [{title}]({page}.md) |")
+            meaning = ROWS if name == "Rows" else _words(getattr(odedm, name).__doc__, cell=True)
+            rows.append(f"| [`odedm.{name}`]({page}.md#{name.lower()}) | {meaning} | [{title}]({page}.md) |")
     tests = "\n".join(_entry(f"odedm.testing.{name}") for name in odedm.testing.__all__)
     made["api/testing.md"] = f"# odedm.testing\n\n{_words(odedm.testing.__doc__)}\n\n{tests}"
     text = "# odedm.integrations\n\nThe memory inside other libraries; [how to use it](../how-to/integrations.md).\n"
@@ -103,18 +103,18 @@ def _entry(path: str, level: int = 2) -> str:
         text = str(GoogleDocstring(odedm.memory.__doc__ or "", Config(napoleon_use_rtype=False))).replace("`", "``")
         signature = str(inspect.signature(odedm.memory)).replace("'", "").replace("Any", "object")
         return head + _directive(f"py:function:: {path}{signature}", text)
-    thing = getattr(odedm, name, None) if path.count(".") == 1 else None
+    documented = getattr(odedm, name, None) if path.count(".") == 1 else None
     if not name[0].isupper():
         return head + _directive(f"autofunction:: {path}")
-    error = inspect.isclass(thing) and issubclass(thing, Exception)
-    return head + _directive(f"autoclass:: {path}", "" if error else _members(thing))
+    error = inspect.isclass(documented) and issubclass(documented, Exception)
+    return head + _directive(f"autoclass:: {path}", "" if error else _members(documented))
 
 
-def _members(thing: object) -> str:
+def _members(documented: object) -> str:
     """Options that show a class's own members and those of our own bases, but nothing of torch's or Python's."""
-    if not inspect.isclass(thing):
+    if not inspect.isclass(documented):
         return ":members:"
-    outside = [each.__name__ for each in thing.__mro__ if not each.__module__.startswith("odedm.")]
+    outside = [base.__name__ for base in documented.__mro__ if not base.__module__.startswith("odedm.")]
     return f":members:\n:inherited-members: {', '.join(outside)}"
 
 

@@ -95,16 +95,16 @@ def missing(site: Path) -> Iterator[str]:
     while pending:
         called, command = pending.pop()
         pending += [(f"{called} {name}", below) for name, below in getattr(command, "commands", {}).items()]
-        options = [option for each in command.params for option in [*each.opts, *each.secondary_opts]]
+        options = [option for parameter in command.params for option in [*parameter.opts, *parameter.secondary_opts]]
         yield from (f"{called} {option} has no entry" for option in options
                     if option.startswith("--") and option not in words and "completion" not in option)  # fmt: skip
 
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "site").resolve()
-    found = [*broken(folder), *missing(folder)]
+    problems = [*broken(folder), *missing(folder)]
     print(
-        "\n".join(found)
+        "\n".join(problems)
         or f"{len(list(folder.rglob('*.html')))} pages: no broken link, no request elsewhere, nothing without an entry."
     )
-    sys.exit(bool(found))
+    sys.exit(bool(problems))

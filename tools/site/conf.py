@@ -93,15 +93,15 @@ def as_restructured_text(*given: Any) -> None:
         if not in_example:
             parts = re.split(r"(`+)(.+?)\1", line)
             parts[::3] = [re.sub(r"\bdocs/([\w/-]+)\.md\b", PAGE, part) for part in parts[::3]]
-            plain = [re.sub(r"([*|])|(?<=\w)(_)(?!\w)", lambda found: f"\\{found[0]}", part) for part in parts[::3]]
+            plain = [re.sub(r"([*|])|(?<=\w)(_)(?!\w)", lambda match: f"\\{match[0]}", part) for part in parts[::3]]
             code = [f"``{part}``" for part in parts[2::3]]
             lines[at] = "".join(text for pair in zip(plain, [*code, ""], strict=True) for text in pair)
 
 
 def readable_signature(*given: Any) -> tuple[str, str] | None:
     """Signatures without what Sphinx cannot read; classes of many settings have theirs in a table of the reference."""
-    thing, _, signature, returns = given[3:]
-    if inspect.isclass(thing) and len(signature or "") > 1200:
+    documented, _, signature, returns = given[3:]
+    if inspect.isclass(documented) and len(signature or "") > 1200:
         return "(…)", returns
     return (signature.replace("<factory>", "..."), returns) if signature else None
 

@@ -15,8 +15,8 @@ def svg(text: str) -> str:
     """The drawing as one HTML block."""
     titles: dict[str, str] = {}
     edges = []
-    for one, own, words, other, its in EDGE.findall(text):
-        titles[one] = own or titles.get(one, one)
+    for one, title, words, other, its in EDGE.findall(text):
+        titles[one] = title or titles.get(one, one)
         titles[other] = its or titles.get(other, other)
         edges.append((one, other, words))
     back = _backward(list(titles), edges)
@@ -29,7 +29,7 @@ def svg(text: str) -> str:
         if at in back:
             parts.append(_upwards(place, titles, one, other, words))
         else:
-            parts.append(_downwards([place[each] for each in ways[one, other]], words))
+            parts.append(_downwards([place[waypoint] for waypoint in ways[one, other]], words))
     parts += [_box(place[name], title) for name, title in titles.items()]
     height = len(layers) * LAYER
     named = escape(", ".join(f"{titles[one]} to {titles[other]}" for one, other, _ in edges))
@@ -144,5 +144,5 @@ def _upwards(place: dict[str, tuple[float, float]], titles: dict[str, str], one:
 
 def _arrow(path: str, head: str, words: str, middle: tuple[float, float]) -> str:
     at = f'x="{middle[0]:.1f}" y="{middle[1]:.1f}"'
-    said = f'<text class="said" {at} text-anchor="middle">{escape(words)}</text>' if words else ""
-    return f'<path class="edge" d="{path}"/><path class="head" d="{head}"/>{said}'
+    label = f'<text class="words" {at} text-anchor="middle">{escape(words)}</text>' if words else ""
+    return f'<path class="edge" d="{path}"/><path class="head" d="{head}"/>{label}'

@@ -32,11 +32,11 @@ def cells(script: str) -> list[tuple[str, str]]:
     >>> cells("# %% [markdown]\n# # A\n#\n# b\n\n# %%\nprint(1)\n")
     [('markdown', '# A\n\nb'), ('code', 'print(1)')]
     """
-    found = []
+    cells = []
     for kind, text in re.findall(r"^# %%( \[markdown\])?\n(.*?)(?=^# %%|\Z)", script, re.S | re.M):
         words = "\n".join(re.sub(r"^# ?", "", line) for line in text.splitlines()) if kind else text
-        found.append(("markdown" if kind else "code", words.strip()))
-    return found
+        cells.append(("markdown" if kind else "code", words.strip()))
+    return cells
 
 
 def notebook(script: str) -> dict[str, Any]:
@@ -114,10 +114,10 @@ def without_links(text: str) -> str:
     'See statistics (docs/explanation/statistics.md), or a service (docs/tutorials/service.py).'
     """
 
-    def named(found: re.Match[str]) -> str:
-        words, link = found.groups()
-        own = re.sub(r"^(\w+)\.md$", r"\1.py", link)  # a page of this folder is another tutorial
-        return f"{words} ({posixpath.normpath(f'docs/tutorials/{own}')})"
+    def named(match: re.Match[str]) -> str:
+        words, link = match.groups()
+        page = re.sub(r"^(\w+)\.md$", r"\1.py", link)  # a page of this folder is another tutorial
+        return f"{words} ({posixpath.normpath(f'docs/tutorials/{page}')})"
 
     return re.sub(r"\[([^\[\]]+)\]\(((?:\.\./|\w)[\w./-]*\.(?:md|py))(?:#[\w-]+)?\)", named, text)
 
@@ -140,9 +140,9 @@ def _content(path: Path) -> str | bytes:
 
 
 if __name__ == "__main__":
-    here = Path(__file__).resolve().parents[2]
-    for each in sorted((here / "docs/tutorials").glob("*.py")):
-        if each.stem in sys.argv[1:] or not sys.argv[1:]:
+    root = Path(__file__).resolve().parents[2]
+    for tutorial in sorted((root / "docs/tutorials").glob("*.py")):
+        if tutorial.stem in sys.argv[1:] or not sys.argv[1:]:
             begun = time.monotonic()
-            run(each, here / MADE)
-            print(f"{each.name}: {time.monotonic() - begun:.0f} s", flush=True)
+            run(tutorial, root / MADE)
+            print(f"{tutorial.name}: {time.monotonic() - begun:.0f} s", flush=True)

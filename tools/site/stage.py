@@ -101,14 +101,14 @@ def _write(page: str, content: str | bytes) -> None:
     place.write_bytes(content if isinstance(content, bytes) else content.encode())
 
 
-def site_text(text: str, home: str, here: str) -> str:
+def site_text(text: str, home: str, page: str) -> str:
     """A page's Markdown as the site has it: diagrams drawn, links led to pages of the site, those to code words."""
     parts = re.split(r"(^```.*?^```$)", text, flags=re.S | re.M)
     for at, part in enumerate(parts):
         if part.startswith("```mermaid"):
             parts[at] = diagrams.svg(part.removeprefix("```mermaid\n").removesuffix("```"))
         elif not part.startswith("```"):
-            parts[at] = _together(LINK.sub(lambda found: _link(found, home, here), part))
+            parts[at] = _together(LINK.sub(lambda match: _link(match, home, page), part))
     return "".join(parts)
 
 
@@ -118,12 +118,12 @@ def _together(text: str) -> str:
     return re.sub(r"(\[[−+\d.]+,) (?=[−+\d.]+\])", "\\1\N{NO-BREAK SPACE}", text)
 
 
-def _link(found: re.Match[str], home: str, here: str) -> str:
-    picture, words, address = found.groups()
+def _link(match: re.Match[str], home: str, page: str) -> str:
+    picture, words, address = match.groups()
     path, mark, anchor = address.partition("#")
     if not path or ":" in path:
-        return found[0]
-    words = LINK.sub(lambda inner: _link(inner, home, here), words)
+        return match[0]
+    words = LINK.sub(lambda inner: _link(inner, home, page), words)
     target = posixpath.normpath(posixpath.join(posixpath.dirname(home), path))
     if not (ROOT / target).exists() and not target.startswith(("docs/api/", "docs/tutorials/")):
         raise SystemExit(f"{home} points to {path}, which is not there.")
@@ -131,22 +131,22 @@ def _link(found: re.Match[str], home: str, here: str) -> str:
         target = f"docs/{MOVED[target]}"
     if not target.startswith("docs/"):
         return words
-    target = posixpath.relpath(target.removeprefix("docs/"), posixpath.dirname(here) or ".")
+    target = posixpath.relpath(target.removeprefix("docs/"), posixpath.dirname(page) or ".")
     return f"{picture}[{words}]({target}{mark}{anchor})"
 
 
 def _contents(page: str, pages: dict[str, str]) -> str:
     """The list of pages below this one, by which Sphinx makes its menus."""
-    below = [f"{each}.md" for each in NAVIGATION.get(page, "").split()]
+    below = [f"{name}.md" for name in NAVIGATION.get(page, "").split()]
     if page in ("methods/README.md", "appendix/index.md"):
         folder = posixpath.dirname(page)
-        below = sorted(each for each in pages if posixpath.dirname(each) == folder and each != page)
+        below = sorted(name for name in pages if posixpath.dirname(name) == folder and name != page)
         below += sorted(page for page in pages if page.startswith("results/")) if folder == "appendix" else []
     if not below:
         return ""
-    own = posixpath.dirname(page) or "."
-    entries = {each: posixpath.relpath(each, own) for each in below}
-    listed = "\n".join(f"{TITLES[each]} <{at}>" if each in TITLES else at for each, at in entries.items())
+    folder = posixpath.dirname(page) or "."
+    entries = {name: posixpath.relpath(name, folder) for name in below}
+    listed = "\n".join(f"{TITLES[name]} <{at}>" if name in TITLES else at for name, at in entries.items())
     return f"\n```{{toctree}}\n:hidden:\n\n{listed}\n```\n"
 
 

@@ -48,11 +48,13 @@ def in_common(groups: Sequence[Settings]) -> list[str]:
     known -= {*ALWAYS_NAMED, "class names", *map(title_key, known)}
     first = dict.fromkeys((FIRST, *ALWAYS, *ORDER))
     return [
-        phrase for key in [*first, *sorted(known.difference(first))] if key in known and (phrase := _said(key, groups))
+        phrase
+        for key in [*first, *sorted(known.difference(first))]
+        if key in known and (phrase := _phrase(key, groups))
     ]
 
 
-def _said(key: str, groups: Sequence[Settings]) -> str:
+def _phrase(key: str, groups: Sequence[Settings]) -> str:
     """What is to be said of one setting, if anything: of each part that has it by itself."""
     by_scope: dict[tuple[str, ...], list[Settings]] = {}
     for settings in groups:

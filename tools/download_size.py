@@ -1,6 +1,6 @@
 """Says what pip would download for some requirements, and how large it is, before it does.
 
-    python tools/say_download.py torch==2.13.0 [options of pip install]
+    python tools/download_size.py torch==2.13.0 [options of pip install]
 
 Warns of CUDA packages. Needs pip alone; where that cannot say, nothing is said and the installation goes on.
 """
