@@ -176,7 +176,7 @@ def test_an_objects_numbers_are_those_of_the_run():
     assert theirs.memory.rows()["index"].equal(ours.memory.rows()["index"])
     origin = {"title": "Scaled", "from": None, "again": False, "code": source_hash(Scaled)}
     assert ours.result.provenance["plugins"] == {"memory.distance": origin}
-    assert ours.result.not_importable() == ["Scaled"]
+    assert ours.result.not_importable() == {"memory.distance": "Scaled"}
     assert "plugins" not in theirs.result.provenance
 
 

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -216,10 +215,9 @@ def test_nothing_is_written_over_and_nothing_broken_is_packed(ledger, tmp_path):
     (broken / "result.json").write_text((broken / "result.json").read_text() + " ")
     output = odedm("runs", "pack", broken, "--out", tmp_path / "new.jsonl.gz", code=2)
     assert f"'{broken}' is broken and is not packed" in output
-    unsealed = tmp_path / "unsealed"
-    shutil.copytree(OLD / "er-native", unsealed, ignore=shutil.ignore_patterns("checksums.json"))
-    output = odedm("runs", "pack", unsealed, "--out", tmp_path / "new.jsonl.gz", code=2)
-    assert f"'{unsealed}' is unsealed and is not packed" in output
+    (broken / "checksums.json").unlink()
+    output = odedm("runs", "pack", broken, "--out", tmp_path / "new.jsonl.gz", code=2)
+    assert f"'{broken}' is broken and is not packed: files: checksums.json is missing" in output
     assert not (tmp_path / "new.jsonl.gz").exists()
 
 

@@ -19,7 +19,7 @@ from odedm.report.load import load
 from odedm.results.comparison import compare
 from odedm.results.metrics import compute_metrics
 from odedm.results.result import Result
-from odedm.results.verification import is_sealed, is_valid, verify
+from odedm.results.verification import is_valid, verify
 
 
 @pytest.fixture(scope="module")
@@ -183,7 +183,6 @@ def test_links_of_a_store_of_large_files_are_read_everywhere_or_nowhere(run, tmp
         path.rename(store / path.name)
         path.symlink_to(store / path.name)
     assert broken(folder) == {}
-    assert is_sealed(verify(folder))
     assert len(load([folder])) == 1
     packed = tmp_path / "store.jsonl.gz"
     assert cli("runs", "pack", folder, "--out", packed).exit_code == 0
@@ -201,19 +200,13 @@ def cli(*words):
     return CliRunner().invoke(app, [str(word) for word in words])
 
 
-def test_a_run_without_its_checksums_is_unsealed_and_passes_only_where_that_is_allowed(run, tmp_path):
+def test_a_run_without_its_checksums_is_broken(run):
     folder = run()
     (folder / "checksums.json").unlink()
     done = cli("runs", "verify", folder)
     assert done.exit_code == 1
-    assert "not checked  files: unsealed, there is no checksums.json" in done.stdout
-    assert done.stdout.splitlines()[-1].startswith(f"'{folder}' is unsealed, but sound as far as can be seen.")
-    assert cli("runs", "verify", "--allow-unsealed", folder).exit_code == 0
-    assert [check["sealed"] for check in json.loads(cli("runs", "verify", "--json", folder).stdout)] == [False]
-    run("reservoir")
-    assert cli("runs", "verify", tmp_path).exit_code == 1
-    change(acc_last=99.9)(folder)
-    assert "BROKEN" in cli("runs", "verify", "--allow-unsealed", folder).stdout.splitlines()[-1]
+    assert "BROKEN  files: checksums.json is missing" in done.stdout
+    assert done.stdout.splitlines()[-1].startswith(f"'{folder}' is BROKEN")
 
 
 def test_the_command_says_a_line_for_each_check_and_a_verdict(run, tmp_path):
@@ -226,7 +219,7 @@ def test_the_command_says_a_line_for_each_check_and_a_verdict(run, tmp_path):
     change(acc_last=99.9)(other)
     done = cli("runs", "verify", tmp_path)
     assert done.exit_code == 1
-    assert "BROKEN       metrics: acc_last is 99.9" in done.stdout
+    assert "BROKEN  metrics: acc_last is 99.9" in done.stdout
     assert done.stdout.splitlines()[-1].startswith(f"'{other}' is BROKEN")
     done = cli("runs", "verify", "--json", tmp_path)
     assert done.exit_code == 1

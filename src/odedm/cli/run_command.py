@@ -81,7 +81,7 @@ def run(
     except UsageError as error:
         if stored is None or not stored.not_importable():
             raise
-        what = ", ".join(stored.not_importable())
+        what = ", ".join(stored.not_importable().values())
         raise UsageError(
             f"{error} The run was made with {what}, of a script or an object: no file can name it."
         ) from error

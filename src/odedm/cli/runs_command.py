@@ -14,7 +14,6 @@ from odedm.cli import console
 from odedm.cli.console import SOME_FAILED, echo, echo_json, log, out
 from odedm.cli.generated_options import AsJson, opt
 from odedm.cli.help_page import CommandApp
-from odedm.core.errors import UsageError
 from odedm.core.text import printable
 from odedm.results.folder import FinishedRun, find_run, find_runs
 
@@ -49,24 +48,19 @@ def show(
 def verify(
     paths: Annotated[list[Path], typer.Argument(help="Folders of runs, or folders that hold runs.")],
     as_json: AsJson = False,
-    allow_unsealed: Annotated[
-        bool, opt("Runs without checksums may pass, as old ones have none.", None, "--allow-unsealed")
-    ] = False,
 ) -> None:
-    """Check finished runs: files, format, metrics and memory. Exit code 1 where one is broken, or without checksums."""
-    from odedm.results.verification import is_sealed, is_valid, lines
+    """Check finished runs: files, format, metrics and memory. Exit code 1 where one is broken."""
+    from odedm.results.verification import is_valid, lines
     from odedm.results.verification import verify as look
 
     checked = {folder: look(folder) for folder in find_runs(paths)}
     broken = [folder for folder, checks in checked.items() if not is_valid(checks)]
-    unsealed = [folder for folder, checks in checked.items() if not allow_unsealed and not is_sealed(checks)]
     if as_json:
         echo_json(
             [
                 {
                     "folder": str(folder),
                     "sound": folder not in broken,
-                    "sealed": is_sealed(checks),
                     "checks": [vars(check) for check in checks],
                 }
                 for folder, checks in checked.items()
@@ -78,15 +72,12 @@ def verify(
                 echo(folder)
             for line in lines(checks):
                 echo(line)
-        echo(_verdict(list(checked), broken, unsealed))
-    if broken or unsealed:
+        echo(_verdict(list(checked), broken))
+    if broken:
         raise typer.Exit(SOME_FAILED)
 
 
-def _verdict(checked: Sequence[Path], broken: Sequence[Path], unsealed: Sequence[Path]) -> str:
-    if unsealed and not broken:
-        more = f" and {len(unsealed) - 1} others are" if len(unsealed) > 1 else " is"
-        return f"'{unsealed[0]}'{more} unsealed, but sound as far as can be seen. If that is enough: --allow-unsealed."
+def _verdict(checked: Sequence[Path], broken: Sequence[Path]) -> str:
     if not broken:
         return f"'{checked[0]}' is sound." if len(checked) == 1 else f"All {len(checked)} runs are sound."
     names = ", ".join(f"'{folder}'" for folder in broken[:5]) + (" and others" if len(broken) > 5 else "")
@@ -100,13 +91,7 @@ def diff(first: Run, second: Run, as_json: AsJson = False) -> None:
     from odedm.results.comparison import compare
 
     one, other = (FinishedRun.load(find_run(path)).result for path in (first, second))
-    try:
-        comparison = compare(one, other)
-    except (AttributeError, TypeError, ValueError, KeyError, IndexError) as error:
-        raise UsageError(
-            f"One of the two results is not made as it should be ({type(error).__name__}: {error}). "
-            "`odedm verify` says which."
-        ) from error
+    comparison = compare(one, other)
     if as_json:
         echo_json(comparison.to_dict())
         return

@@ -137,15 +137,13 @@ def origins(parts: Mapping[str, tuple[str, PluginEntry]]) -> dict[str, dict[str,
     return plain
 
 
-def code_hashes(origin: object) -> dict[str, str]:
-    """Return the known hashes of code by setting, of what `origins` gave, perhaps to a file of anyone's.
+def code_hashes(origins: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Return the known hashes of code by setting, of what `origins` gave.
 
-    >>> code_hashes({"method": {"title": "Mine", "code": "12ab"}, "net": {"title": "Net"}})
+    >>> code_hashes({"method": {"title": "Mine", "code": "12ab"}, "data": {"title": "Data", "code": None}})
     {'method': '12ab'}
     """
-    parts = origin.items() if isinstance(origin, dict) else ()
-    hashes = {str(setting): part.get("code") for setting, part in parts if isinstance(part, dict)}
-    return {setting: code for setting, code in hashes.items() if isinstance(code, str)}
+    return {setting: plugin["code"] for setting, plugin in origins.items() if plugin.get("code")}
 
 
 def source_hash(obj: Any, module: str = "") -> str | None:

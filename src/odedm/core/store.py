@@ -14,38 +14,7 @@ from odedm.core.priority_index import EMPTY, PINNED, PriorityIndex
 from odedm.core.rows import ColumnSpec, Rows, count, take
 from odedm.core.stored_names import stored
 
-__all__ = ["EMPTY", "LARGE_CAPACITY", "PINNED", "Store", "as_int64_view"]
-
-
-def as_int64_view(column: Tensor) -> Tensor:
-    """Return the same memory as rows of 64-bit words, where it divides: on a CPU, rows of bytes are copied one by one.
-
-    >>> as_int64_view(torch.zeros(2, 4, 4, dtype=torch.uint8)).shape
-    torch.Size([2, 2])
-    """
-    size = column.shape[1:].numel() * column.element_size()
-    if not column.is_cpu or column.dim() == 1 or size == 0 or size % 8 or not _is_aligned(column):
-        return column
-    return column.flatten(1).view(torch.int64)
-
-
-def _is_aligned(column: Tensor) -> bool:
-    return column.is_contiguous() and column.storage_offset() * column.element_size() % 8 == 0
-
-
-def _copy_rows(column: Tensor, slot: Tensor, value: Tensor) -> None:
-    """Copy values [n, ...] into a column at `slot` [n], in its type."""
-    if value.requires_grad:
-        value = value.detach()
-    if value.dtype is not column.dtype:
-        value = value.to(column.dtype)
-    if column.element_size() == 1 and column.is_cpu:
-        # the view is made anew each time: one that was kept would come apart from its column in a copy or a pickle
-        target = as_int64_view(column)
-        if target is not column:
-            value = as_int64_view(value if _is_aligned(value) else value.clone(memory_format=torch.contiguous_format))
-        column = target
-    column.index_copy_(0, slot, value)
+__all__ = ["EMPTY", "LARGE_CAPACITY", "PINNED", "Store"]
 
 
 class Accepted(NamedTuple):
@@ -199,7 +168,7 @@ class Store:
             if isinstance(value, int):
                 column.index_fill_(0, slot, value)
             else:
-                _copy_rows(column, slot, value)
+                column.index_copy_(0, slot, value.detach().to(column.dtype))
         self.priority.index_copy_(0, slot, fresh)
         if self._index is not None:
             self._index.replaced(fresh.tolist(), slot.tolist())
@@ -230,8 +199,6 @@ class Store:
 
     def write(self, slot: Tensor, rows: Rows, wins: Tensor | None = None) -> None:
         """Put row i into `slot[i]`, where `wins[i]` if that is given; the slots [n] are distinct."""
-        if not len(slot):  # what is empty may be laid out in ways that `as_int64_view` cannot read
-            return
         for name, column in self.columns.items():
             if name not in rows:
                 raise self._lacks(name)
@@ -239,7 +206,7 @@ class Store:
             if wins is not None:
                 keep = wins.view(-1, *[1] * (column.dim() - 1))
                 value = torch.where(keep, value.to(column.dtype), column.index_select(0, slot))
-            _copy_rows(column, slot, value)
+            column.index_copy_(0, slot, value.detach().to(column.dtype))
 
     def read(self, slot: Tensor) -> Rows:
         """Return a copy of the rows at `slot` [n]."""

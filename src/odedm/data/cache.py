@@ -89,7 +89,7 @@ class Manifest:
         if plain.pop("seal", None) != json_hash(plain):
             raise ValueError("it was changed after it was written")
         del plain["schema"]
-        if {*plain, "embedding"} != {field.name for field in fields(cls)}:
+        if {*plain} != {field.name for field in fields(cls)}:
             raise ValueError("its fields are not the known ones")
         values: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in plain.items()

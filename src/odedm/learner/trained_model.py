@@ -201,7 +201,7 @@ def _name(part: str, result: Result, given: Any, table: Mapping[str, Any]) -> st
     """Return the name of a part in this process: the file's, or that of what was given in the place of an object."""
     name = result.experiment[part]
     require(isinstance(name, str), f"its {part} has no name")
-    objects = {setting: title for setting, title, importable in result.plugins() if not importable}
+    objects = result.not_importable()
     is_code = part in objects and (part == "net" or name not in table or given is not None)
     check_again(part, None if is_code else name, given, short_repr(objects.get(part, "")), "odedm.load")
     return check_name(part, name, table) if given is None else Choice(part, table).validate(part, given)

@@ -67,11 +67,8 @@ class FinishedRun:
 
     @property
     def classes(self) -> list[str]:
-        """Return the class names in label order, fit to be shown; numbers where the result has no names."""
-        if self.result.classes:
-            return [printable(name) for name in self.result.classes]
-        counts = [len(part) for entry in self.result.class_counts for part in entry.values()]
-        return [str(label) for label in range(max(counts, default=0))]
+        """Return the class names in label order, fit to be shown."""
+        return [printable(name) for name in self.result.classes]
 
     def class_name(self, label: int) -> str:
         """Return the name of one class; its number where it has none."""

@@ -102,27 +102,23 @@ class Result:
         size = len(self.classes) // len(self.acc)
         return [list(range(task * size, (task + 1) * size)) for task in range(len(self.acc))]
 
-    def plugins(self) -> list[tuple[str, str, bool]]:
-        """Return the settings that named a plug-in: the setting, its title, and whether a file can name its code."""
-        origins = self.provenance.get("plugins")
-        entries = origins.items() if isinstance(origins, dict) else ()
-        return [
-            (str(setting), entry["title"], entry.get("again") is True)
-            for setting, entry in entries
-            if isinstance(entry, dict) and isinstance(entry.get("title"), str)
-        ]
+    @property
+    def plugins(self) -> dict[str, dict[str, Any]]:
+        """Return what is known of each plug-in that made the run, by the setting that named it."""
+        plugins: dict[str, dict[str, Any]] = self.provenance.get("plugins", {})
+        return plugins
 
     def titles(self) -> dict[str, str]:
         """Return how people write the plug-ins that made the run, by setting; nothing need be installed."""
-        return {setting: title for setting, title, _ in self.plugins()}
+        return {setting: plugin["title"] for setting, plugin in self.plugins.items()}
 
-    def not_importable(self) -> list[str]:
+    def not_importable(self) -> dict[str, str]:
         """Return the titles of plug-ins that only the process knew: the run cannot be run again from its file."""
-        return [title for _, title, importable in self.plugins() if not importable]
+        return {setting: plugin["title"] for setting, plugin in self.plugins.items() if not plugin["again"]}
 
     def code_hashes(self) -> dict[str, str]:
         """Return the hash of each plug-in's code by setting, where it is known."""
-        return code_hashes(self.provenance.get("plugins"))
+        return code_hashes(self.plugins)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data, ready for JSON; without what was not measured."""

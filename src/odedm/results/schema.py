@@ -39,6 +39,8 @@ def check_fields(result: Any) -> None:
     held = isinstance(parts, dict) and is_numbers(list(parts.values()))
     require(held, "'bytes' does not map parts to finite numbers")
     require(isinstance(result.provenance, dict), "'provenance' is not an object")
+    plugins = _are_plugins(result.provenance.get("plugins", {}))
+    require(plugins, "'plugins' of its provenance do not map settings to a title and the code's hash")
     classes = isinstance(result.classes, list) and all(isinstance(name, str) for name in result.classes)
     require(classes, "'classes' is not a list of names")
     counts = isinstance(result.class_counts, list) and all(
@@ -90,6 +92,16 @@ def is_numbers(values: object, length: int | None = None) -> bool:
 def _is_triangle(matrix: object, tasks: int) -> bool:
     rows = matrix if isinstance(matrix, list) else []
     return len(rows) == tasks and all(is_numbers(row, length) for length, row in enumerate(rows, start=1))
+
+
+def _are_plugins(plugins: object) -> bool:
+    return isinstance(plugins, dict) and all(
+        isinstance(plugin, dict)
+        and isinstance(plugin.get("title"), str)
+        and isinstance(plugin.get("code"), str | None)
+        and isinstance(plugin.get("again"), bool)
+        for plugin in plugins.values()
+    )
 
 
 def _are_labels(labels: object, tasks: int, classes: int) -> bool:

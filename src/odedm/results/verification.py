@@ -10,22 +10,19 @@ from typing import Any
 
 import numpy as np
 
-from odedm.core.checksums import FILE as CHECKSUMS
 from odedm.core.checksums import check_files, read_checksums
 from odedm.core.errors import InvalidFileError, UsageError, require
 from odedm.results.folder import FILE, MEMORY_FILE, STORED, read_columns
 from odedm.results.metrics import compute_metrics
 from odedm.results.result import SCHEMA, Result
 
-UNSEALED = f"unsealed, there is no {CHECKSUMS}: nothing says whether its files are as they were written"
-
 
 @dataclass(frozen=True)
 class Check:
-    """What was checked, and whether it is valid; None where that cannot be known."""
+    """What was checked, and whether it is valid."""
 
     name: str
-    valid: bool | None
+    valid: bool
     detail: str
 
 
@@ -45,29 +42,23 @@ def verify(folder: Path) -> list[Check]:
 
 
 def is_valid(checks: list[Check]) -> bool:
-    """Return whether no check failed; what could not be checked does not count."""
-    return all(check.valid is not False for check in checks)
-
-
-def is_sealed(checks: list[Check]) -> bool:
-    """Return whether the run's files could be compared with checksums."""
-    return all(check.valid is not None for check in checks)
+    """Return whether no check failed."""
+    return all(check.valid for check in checks)
 
 
 def first_fault(checks: list[Check]) -> str | None:
     """Return the first check that failed, in half a sentence; None where none did."""
-    return next((f"{check.name}: {check.detail}" for check in checks if check.valid is False), None)
+    return next((f"{check.name}: {check.detail}" for check in checks if not check.valid), None)
 
 
 def lines(checks: list[Check]) -> Iterator[str]:
     """Yield one line for each check.
 
-    >>> list(lines([Check("files", None, "no checksums")]))
-    ['not checked  files: no checksums']
+    >>> list(lines([Check("files", True, "2 files"), Check("metrics", False, "acc is missing")]))
+    ['sound   files: 2 files', 'BROKEN  metrics: acc is missing']
     """
-    words = {True: "sound", False: "BROKEN", None: "not checked"}
     for check in checks:
-        yield f"{words[check.valid]:<11}  {check.name}: {check.detail}"
+        yield f"{'sound' if check.valid else 'BROKEN':<6}  {check.name}: {check.detail}"
 
 
 def check_metrics(result: Result) -> str:
@@ -87,13 +78,11 @@ def _check(name: str, function: Callable[..., str], *arguments: Any) -> Check:
     try:
         return Check(name, True, function(*arguments))
     except InvalidFileError as fault:
-        return Check(name, None if str(fault) == UNSEALED else False, str(fault))
+        return Check(name, False, str(fault))
 
 
 def _check_files(folder: Path) -> str:
     listed = read_checksums(folder)
-    if listed is None:
-        raise InvalidFileError(UNSEALED)
     missing = {FILE, MEMORY_FILE} - set(listed)
     require(not missing, f"the checksums leave out {', '.join(sorted(missing))}")
     check_files(folder, listed)
