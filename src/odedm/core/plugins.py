@@ -13,7 +13,7 @@ import sys
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pkgutil import resolve_name
 from typing import Any
@@ -122,32 +122,32 @@ def register(group: str, name: str, target: Any, *, about: str = "", title: str 
     if not NAME.fullmatch(name):
         legal = "up to 60 letters, digits, dots, underscores, plus and minus signs, a letter or digit first"
         raise UsageError(f"The name of a {what} must be {legal}; {short_repr(name)} was given.")
+    path = target if isinstance(target, str) else import_path(target)
     if not isinstance(target, str):
         registry.check(name, target)  # refused now, not in the middle of a study
-        entry = _entry_of(registry, target, title or name, about)
-        entry = entry if entry.target else replace(entry, reference=lambda: target)  # for good
-    elif IMPORT_PATH.fullmatch(target):
-        entry = PluginEntry(target, about or f"From {target}.", title or name, group=group)
-    else:
+    elif not IMPORT_PATH.fullmatch(target):
         raise UsageError(f"The place of a {what} is written 'package.module:Name'; {short_repr(target)} was given.")
     before, advice = registry.get(name), f"register {short_repr(target)} under another name."
     if name in registry.reserved or (before is not None and not isinstance(before, PluginEntry)):
         raise UsageError(f"The {what} '{name}' is built in; {advice}")
-    if before is not None and before.target and entry.target not in ("", before.target):
+    if before is not None and before.target and path not in ("", before.target):
         raise UsageError(f"The {what} '{name}' is registered already, as {before.target}; {advice}")
-    _add(name, entry)
+    reference = None if path else lambda: target
+    _add(registry, name, path, about or _first_line(target), title or name, reference)
 
 
-def _entry_of(registry: Registry, obj: Any, title: str, about: str = "") -> PluginEntry:
-    """Return the entry of a class, function or object, without a reference to it."""
-    about = about or (getattr(obj, "__doc__", "") or "").strip().partition("\n")[0] or "From this process."
-    return PluginEntry(import_path(obj), about, title, group=registry.group)
-
-
-def _add(name: str, entry: PluginEntry) -> None:
-    registry = REGISTRIES[entry.group]
+def _add(
+    registry: Registry, name: str, path: str, about: str, title: str, reference: Callable[[], Any] | None = None
+) -> None:
     plugin = loading[-1] if loading else getattr(registry.get(name), "plugin", "")
-    registry[name] = replace(entry, plugin=plugin)
+    registry[name] = PluginEntry(path, about, title, group=registry.group, reference=reference, plugin=plugin)
+
+
+def _first_line(target: Any) -> str:
+    """Return what lists say of code from outside: where it is from, or the first line of its docstring."""
+    if isinstance(target, str):
+        return f"From {target.partition(':')[0]}."
+    return (getattr(target, "__doc__", "") or "").strip().partition("\n")[0] or "From this process."
 
 
 def plugin_entries() -> Iterator[tuple[str, PluginEntry]]:
@@ -193,7 +193,7 @@ def _register_from_plugin(registry: Registry, name: str) -> bool:
     if obj is None or not import_path(obj):
         return False
     registry.check(name, obj)
-    _add(name, _entry_of(registry, obj, obj.__qualname__))
+    _add(registry, name, import_path(obj), _first_line(obj), obj.__qualname__)
     return True
 
 
@@ -201,7 +201,7 @@ def discover() -> None:
     """Read the entry points of installed packages into the tables; nothing is imported."""
     for group, name, path in _entry_points():
         if name not in REGISTRIES[group] and name not in REGISTRIES[group].reserved:
-            _add(name, PluginEntry(path, f"From {path.partition(':')[0]}.", name, group=group))
+            _add(REGISTRIES[group], name, path, _first_line(path), name)
 
 
 @cache
@@ -230,25 +230,18 @@ def auto_register(table: Mapping[str, Any], obj: Any) -> str | None:
         if isinstance(entry, PluginEntry) and entry.reference is not None and entry.reference() is obj:
             return ObjectName(known, obj)
     table.check(title, obj)
-    entry = _entry_of(table, obj, title)
-    if entry.target:
-        _add(name, entry)
+    if path:
+        _add(table, name, path, _first_line(obj), title)
         return name
     for known, other in plugin_entries():
         if other.reference is not None and other.reference() is None:
             del REGISTRIES[other.group][known]
     _numbers[name] += 1
     name = f"{name}@{_numbers[name]}"
-    _add(name, replace(entry, reference=_reference(obj)))
+    # for good what a plug-in makes as it is imported, and an object with slots
+    is_weak = not loading and type(obj).__weakrefoffset__ != 0
+    _add(table, name, "", _first_line(obj), title, weakref.ref(obj) if is_weak else lambda: obj)
     return ObjectName(name, obj)
-
-
-def _reference(obj: Any) -> Callable[[], Any]:
-    """Return a weak reference; one for good to what a plug-in makes as it is imported, and to objects with slots."""
-    try:
-        return (lambda: obj) if loading else weakref.ref(obj)
-    except TypeError:
-        return lambda: obj
 
 
 def import_path(obj: Any) -> str:
