@@ -166,6 +166,44 @@ def test_tensorboard_has_every_curve_loss_and_rate_among_them(tmp_path: Path) ->
     assert {round(event.value, 6) for event in read.Scalars("training/learning rate")} == {0.1}
 
 
+DOORS = ("train", "run", "study")
+
+
+@pytest.mark.skipif(find_spec("tensorboard") is None, reason="needs the extra 'tensorboard'")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("door", DOORS)
+def test_configuration_curves_and_the_table_arrive_from_every_door(tmp_path: Path, door: str, monkeypatch) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    monkeypatch.chdir(tmp_path)
+    names = ["jsonl:events.jsonl", "tensorboard:logs"]
+    settings = {"data": "blobs", "method": "er"}
+    if door == "train":
+        loggers = open_loggers(names).loggers
+        odedm.train("blobs", method="er", memory=Reservoir(20), device="cpu", loggers=loggers)
+    elif door == "study":
+        spec = {**settings, "memory": "plain", "capacity": 20, "seeds": 1}
+        odedm.study(spec, folder="mine", workers=1, device="cpu", loggers=open_loggers(names).loggers)
+    else:
+        words = [f"--{name}={value}" for name, value in settings.items()]
+        command("run", *words, "--capacity=20", "--seeds=1", "--device=cpu", *(f"--log={name}" for name in names))
+    lines = [json.loads(line) for line in Path("events.jsonl").read_text().splitlines()]
+    by_event = {line["event"]: line for line in lines}
+    assert by_event["begun"]["experiment"]["method"] == "er"
+    assert {"loss", "learning rate"} <= {*by_event["progress"]}
+    assert by_event["task"]["task"] == 4
+    (row,) = by_event["table"]["rows"]
+    assert row["acc_last"] == by_event["finished"]["acc_last"]
+    (place,) = {path.parent for path in Path("logs").rglob("events*") if path.parent.name != "table"}
+    read, table = EventAccumulator(str(place)), EventAccumulator("logs/table")
+    for log in (read, table):
+        log.Reload()
+    assert {"training/loss", "training/learning rate", "class-IL/ACC"} <= {*read.Tags()["scalars"]}
+    assert "experiment/text_summary" in read.Tags()["tensors"]
+    (text,) = table.Tensors("results/text_summary")
+    assert str(row["acc_last"]) in text.tensor_proto.string_val[0].decode()
+
+
 def test_without_its_package_a_logger_is_a_sentence(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     monkeypatch.setitem(sys.modules, "wandb", None)

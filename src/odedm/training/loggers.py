@@ -107,6 +107,10 @@ def table_row(run: str, result: Result) -> dict[str, Any]:
     return row | {name: getattr(result, name) for name in names} | {"seconds": result.total_seconds}
 
 
+def _columns(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(name for row in rows for name in row))
+
+
 class JsonLines(Logger):
     """A line for each event: `begun`, `progress` (at most one a second and run), `task`, `finished` and `table`.
 
@@ -162,6 +166,8 @@ class JsonLines(Logger):
 class TensorBoard(Logger):
     """A TensorBoard log for each run: loss and learning rate by row, accuracies by task, configuration and result.
 
+    The final table is the text of a log called `table`.
+
     It needs the extra `tensorboard`. Then `tensorboard --logdir FOLDER` shows the runs side by side.
     """
 
@@ -205,6 +211,13 @@ class TensorBoard(Logger):
             writer.add_scalar(f"seconds/{phase}", seconds, 0)
         writer.close()
         del self._open[run]
+
+    def on_table(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        columns = _columns(rows)
+        lines = [columns, ["---"] * len(columns), *([str(row.get(name, "")) for name in columns] for row in rows)]
+        writer = self._new(str(self._folder / "table"))
+        writer.add_text("results", "\n".join(f"| {' | '.join(line)} |" for line in lines))
+        writer.close()
 
     def close(self) -> None:
         for writer in self._open.values():
@@ -253,7 +266,7 @@ class WandB(Logger):
             self._runs.pop(run).finish(exit_code=1)
 
     def on_table(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        columns = list(dict.fromkeys(name for row in rows for name in row))
+        columns = _columns(rows)
         table = self._wandb.Table(columns=columns, data=[[row.get(name) for name in columns] for row in rows])
         run = self._init("table")
         run.log({"results": table})
