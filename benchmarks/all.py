@@ -57,7 +57,7 @@ class Bench:
     number: int = 0
 
     def odedm(self, *words: str) -> Figure:
-        """The wall, user and system seconds of a command, and the largest memory of one of its processes."""
+        """Return the wall, user and system seconds of a command, and the largest memory of one of its processes."""
         environment = {**os.environ, "PYTHONPATH": str(self.src), "ODEDM_DATA": str(self.folder / "data")}
         before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
         done = subprocess.run(
@@ -73,7 +73,7 @@ class Bench:
         }
 
     def rows(self, name: str, per_class: int, side: int, classes: int = CLASSES, tasks: int = TASKS) -> None:
-        """A data set of random pictures by a name."""
+        """Return a data set of random pictures by a name."""
         rng, file = np.random.default_rng(0), self.folder / f"{name}.npz"
         x = rng.integers(0, 256, (per_class * classes, side, side, 3), dtype=np.uint8)
         y = np.arange(classes).repeat(per_class)
@@ -83,7 +83,7 @@ class Bench:
         file.unlink()
 
     def run(self, data: str, *words: str, seeds: int = 1, lanes: int = 1) -> tuple[Figure, list[Figure]]:
-        """What a command took, and the results of its runs."""
+        """Return what a command took, and the results of its runs."""
         self.number += 1
         out = self.folder / f"runs-{self.number}"
         shared = () if self.share == 100 or lanes == 1 else ("--set", f"execution.gpu_share={self.share}")
@@ -98,7 +98,7 @@ class Bench:
 
 
 def of_runs(took: Figure, results: list[Figure], steps: int, lanes: int) -> Figure:
-    """A command's figures: ms of a run-step, seconds of a run by phase, and what is no run's."""
+    """Return a command's figures: ms of a run-step, seconds of a run by phase, and what is no run's."""
     phases = {name for item in results for name in item["seconds"]}
     seconds = {name: statistics.mean(item["seconds"].get(name, 0.0) for item in results) for name in sorted(phases)}
     inside = sum(sum(item["seconds"].values()) for item in results) / lanes
@@ -113,7 +113,7 @@ def of_runs(took: Figure, results: list[Figure], steps: int, lanes: int) -> Figu
 
 
 def alone_and_lanes(bench: Bench, methods: list[str], lanes: int, memory: tuple[str, ...]) -> Figures:
-    """Every method, so many at a time; each lane does two runs, and the second, which uses nothing first, counts."""
+    """Yield every method, so many at a time; each lane does two runs, and the second, which is warm, counts."""
     for name in methods:
         long = name in ("vrmcl", "pocl")
         data, steps = "two-tasks" if long else "short", bench_steps(bench, long=long)
@@ -127,7 +127,7 @@ def alone_and_lanes(bench: Bench, methods: list[str], lanes: int, memory: tuple[
 
 
 def bench_steps(bench: Bench, *, long: bool) -> int:
-    """How many steps a run on the short data has, or on that with two tasks of full length."""
+    """Return how many steps a run on the short data has, or on that with two tasks of full length."""
     rows = CLASSES * rows_per_class(bench, long=long)
     return rows // BATCH
 
@@ -140,7 +140,7 @@ def rows_per_class(bench: Bench, *, long: bool) -> int:
 
 
 def net(bench: Bench) -> tuple[str, ...]:
-    """The network's words."""
+    """Return the network's words."""
     if bench.device == "cpu":
         return ("--net", "cnn")
     return ("--net", "resnet18")
@@ -161,7 +161,7 @@ def command(bench: Bench) -> Figures:
 
 
 def consolidation(bench: Bench) -> Figures:
-    """The share of a run's seconds that choosing prototypes takes, alone and in lanes."""
+    """Yield the share of a run's seconds that choosing prototypes takes, alone and in lanes."""
     small = bench.quick or bench.device == "cpu"
     steps = CLASSES * (64 if small else 5000) // BATCH
     for k, capacity in ((6, 200), (160, 5120)):
@@ -197,7 +197,7 @@ PICTURES = {"large64": (640, 64, 10, 2), "large224": (160, 224, 10, 2)}
 
 
 def by_hand(device: str) -> dict[str, Figure]:
-    """What stands beside the library: the same arithmetic written in plain PyTorch, in this very run.
+    """Return what stands beside the library: the same arithmetic written in plain PyTorch, in this very run.
 
     A child process, for it must not leave its memory on the card.
     """
@@ -213,7 +213,7 @@ def by_hand(device: str) -> dict[str, Figure]:
 
 
 def cpu(_bench: Bench) -> Figures:
-    """The memory on a processor, against a plain version of the same."""
+    """Yield the memory on a processor, against a plain version of the same."""
     sys.path.insert(0, str(Path(__file__).parent))
     import memory
 
@@ -229,7 +229,7 @@ def choosing(bench: Bench) -> Figures:
 
 
 def measure(bench: Bench, parts: list[str], methods: list[str], out: Path | None) -> dict[str, Any]:
-    """All parts in turn; what is there is printed and written at once."""
+    """Return all parts in turn; what is there is printed and written at once."""
     made = {"short": False}
 
     def data(name: str, *shape: int) -> None:
@@ -281,7 +281,7 @@ def measure(bench: Bench, parts: list[str], methods: list[str], out: Path | None
 
 
 def about(bench: Bench) -> dict[str, Any]:
-    """What was measured, and on what."""
+    """Return what was measured, and on what."""
     import torch
 
     from odedm.results.provenance import processor
@@ -329,7 +329,7 @@ def table(measured: dict[str, Any], beside: dict[str, Any] | None) -> str:
 
 
 def number(value: float | None) -> str:
-    """A figure for people.
+    """Return a figure for people.
 
     >>> number(2.5), number(None)
     ('2.50', '')
@@ -338,7 +338,7 @@ def number(value: float | None) -> str:
 
 
 def verdict(new: Figure, old: Figure | None) -> str:
-    """What became of a figure beyond noise.
+    """Return what became of a figure beyond noise.
 
     >>> verdict({"ms": 1.0}, {"ms": 2.0}), verdict({"ms": 2.0}, {"ms": 1.0}), verdict({"ms": 1.0}, {"ms": 1.1})
     ('2.0 × as fast', '**slower, 2.0 ×**', 'the same')

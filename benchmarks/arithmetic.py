@@ -26,7 +26,7 @@ class Step:
 
 
 def plain(draws: int) -> Callable[[Step], float]:
-    """One way there and back for the batch and so many draws."""
+    """Return one way there and back for the batch and so many draws."""
     return lambda step: 3.0 * (step.batch + draws * step.draw + step.long_term)
 
 
@@ -35,7 +35,7 @@ def _gem(step: Step) -> float:
 
 
 def _refresh(step: Step) -> float:
-    """A gradient of the batch for every move beside the step of DER++; what a border costs is not in it."""
+    """Return a gradient of the batch for every move beside the step of DER++; what a border costs is not in it."""
     return plain(2)(step) + 3.0 * step.batch * int(step.options.get("unlearn_steps", 1))
 
 
@@ -48,7 +48,7 @@ def _vrmcl(step: Step) -> float:
 
 
 def _pocl(step: Step) -> float:
-    """Every row with a Hessian once, a gradient of all of them for each task that is heard, and the refresh."""
+    """Return every row with a Hessian once, a gradient of all of them for each task that is heard, and the refresh."""
     rows = step.batch + min(int(step.options.get("pool", 300)), step.capacity) + step.long_term
     heard = (max(step.tasks, 2) + 2) / 2
     return rows * ((9 if step.options.get("second_order", True) else 3) + 3 * heard + 1)

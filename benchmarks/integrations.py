@@ -49,7 +49,7 @@ def rows() -> dict[str, tuple[Tensor, Tensor]]:
 
 
 def start(seed: int) -> None:
-    """One seed for everything that draws."""
+    """Return one seed for everything that draws."""
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002 - Mammoth draws from it
     torch.manual_seed(seed)
@@ -63,7 +63,7 @@ def accuracy(net: nn.Module, data: dict[str, tuple[Tensor, Tensor]]) -> float:
 
 
 def mend_torchvision() -> bool:
-    """Whether torchvision needed two empty operators: its wheel for CUDA cannot load them beside a torch for CPUs."""
+    """Return whether torchvision's wheel for CUDA needed two empty operators beside a torch for CPUs."""
     done = subprocess.run([sys.executable, "-P", "-c", "import torchvision"], capture_output=True, check=False)
     if not done.returncode:
         return False
@@ -75,7 +75,7 @@ def mend_torchvision() -> bool:
 
 
 def avalanche_run(data: dict[str, tuple[Tensor, Tensor]], capacity: int) -> dict[str, Callable[[int], float]]:
-    """A function from seed to accuracy for each variant."""
+    """Return a function from seed to accuracy for each variant."""
     from avalanche.benchmarks import tensors_benchmark
     from avalanche.training.plugins import EvaluationPlugin, ReplayPlugin
     from avalanche.training.storage_policy import ReservoirSamplingBuffer
@@ -121,7 +121,7 @@ def avalanche_run(data: dict[str, tuple[Tensor, Tensor]], capacity: int) -> dict
 def mammoth_run(
     data: dict[str, tuple[Tensor, Tensor]], capacity: int, folder: Path
 ) -> dict[str, Callable[[int], float]]:
-    """A function from seed to accuracy for each variant."""
+    """Return a function from seed to accuracy for each variant."""
     stand_in = types.ModuleType("datasets")  # the real one imports every data set, and one of them downloads weights
     for name in ("get_dataset", "get_dataset_names", "get_dataset_config_names"):
         setattr(stand_in, name, None)
@@ -163,7 +163,7 @@ def mammoth_run(
 
 
 def table(accuracies: dict[str, Any]) -> str:
-    """Mean and deviation, and the difference from the library's own reservoir, as Markdown."""
+    """Return mean and deviation, and the difference from the library's own reservoir, as Markdown."""
     lines = ["| library | memory | accuracy, % | difference from its own |", "|---|---|---|---|"]
     for library, variants in accuracies["accuracy"].items():
         for name, values in variants.items():

@@ -87,7 +87,7 @@ def scales(rng: np.random.Generator, _: argparse.Namespace) -> Split:
 
 
 def turning(rng: np.random.Generator, _: argparse.Namespace) -> Split:
-    """The test is on the centres as they are in the end."""
+    """Return classes whose centres move; the test is on the centres as they are in the end."""
     y = rng.integers(0, 5, 7000)
     start, end = 1.5 * rng.normal(size=(2, 5, 8))
     share = np.minimum(np.arange(7000) / 6000, 1)[:, None]

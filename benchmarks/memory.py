@@ -33,7 +33,7 @@ CALLS = 50
 
 
 def rows(n: int, fields: Sequence[ColumnSpec] = FIELDS) -> Rows:
-    """A batch like those of a stream."""
+    """Return a batch like those of a stream."""
     shape = fields[0].shape
     return {
         "image": torch.randint(0, 256, (n, *shape), dtype=torch.uint8),
@@ -66,7 +66,7 @@ class Loop:
                     column[slot] = batch[name][i]
 
     def sample(self, n: int) -> Rows:
-        """Rows one by one, stacked."""
+        """Return rows one by one, stacked."""
         chosen = random.sample(range(self.filled), n)
         return {name: torch.stack([column[i] for i in chosen]) for name, column in self.columns.items()}
 
@@ -80,7 +80,7 @@ class Loop:
 
 
 def in_turns(item: Sequence[Callable[[], object]], rounds: int, calls: int = CALLS) -> list[float]:
-    """Microseconds of a call: the best round of each, taken alternately."""
+    """Return microseconds of a call: the best round of each, taken alternately."""
     best = [float("inf")] * len(item)
     for _ in range(rounds):
         for place, function in enumerate(item):
@@ -100,7 +100,7 @@ def filled(capacity: int, rng: torch.Generator) -> tuple[ReservoirMemory, Loop]:
 
 
 def against_a_loop(capacity: int, rounds: int) -> list[dict[str, Any]]:
-    """Each operation of one capacity by us and by the loop."""
+    """Return each operation of one capacity by us and by the loop."""
     rng = torch.Generator().manual_seed(0)
     batch, pins = rows(BATCH), {**rows(PINS), "prototype": torch.arange(PINS)}
     old = filled(capacity, rng)
@@ -128,7 +128,7 @@ def against_a_loop(capacity: int, rounds: int) -> list[dict[str, Any]]:
 
 
 def growth(capacities: Sequence[int], rounds: int) -> list[dict[str, Any]]:
-    """Microseconds of `add` and `sample` in full memories of these sizes, in turns."""
+    """Return microseconds of `add` and `sample` in full memories of these sizes, in turns."""
     rng, batch, memories = torch.Generator().manual_seed(0), rows(BATCH, SMALL), []
     for capacity in capacities:
         memory = ReservoirMemory(capacity, SMALL)

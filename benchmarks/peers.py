@@ -110,11 +110,11 @@ class Turns(threading.Thread):
             raise self.error
 
     def ready(self) -> None:
-        """All that is not timed is done."""
+        """Say that all that is not timed is done."""
         self._pass_on()
 
     def step(self) -> None:
-        """A timed step is over."""
+        """Say that a timed step is over."""
         self._steps += 1
         if self._steps % STRETCH == 0:
             self.seconds.append((time.process_time() - self._begun) / STRETCH)
@@ -189,7 +189,7 @@ class Watch:
         self._turns, self._steps = turns, 0
 
     def count(self) -> None:
-        """A step is over."""
+        """Say that a step is over."""
         self._steps += 1
         if self._steps == WARM + 1:
             self._turns.ready()

@@ -22,7 +22,7 @@ class Pooled(nn.Module):
         self.backbone, self.head = nn.Sequential(*layers), nn.Linear(WIDTHS[-1], classes)
 
     def features(self, image: Tensor) -> Tensor:
-        """Features [n, 512] of raw images [n, c, h, w]."""
+        """Return features [n, 512] of raw images [n, c, h, w]."""
         return self.backbone(image.float() / 128 - 1).mean((2, 3))
 
     def forward(self, image: Tensor) -> Tensor:

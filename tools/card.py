@@ -83,7 +83,7 @@ class OutOfTimeError(Exception):
 
 
 def seconds_for(index: int, parts: Sequence[Part], left: float) -> float:
-    """How many of the seconds that are left a part may take, so that those after it have what they need.
+    """Return how many of the seconds that are left a part may take, so that those after it have what they need.
 
     >>> parts = [Part("a", 100, None), Part("b", 50, None)]
     >>> seconds_for(0, parts, 200), seconds_for(1, parts, 30), seconds_for(0, parts, 40)
@@ -148,13 +148,13 @@ def _end(running: Sequence[subprocess.Popen[bytes]]) -> None:
 
 
 def gpu_files() -> list[str]:
-    """The test files that have a test marked `gpu`."""
+    """Return the test files that have a test marked `gpu`."""
     paths = sorted((ROOT / "tests").rglob("test_*.py"))
     return [str(path.relative_to(ROOT)) for path in paths if "pytest.mark.gpu" in path.read_text(encoding="utf-8")]
 
 
 def tests(allowed: float) -> Outcome:
-    """Every test marked `gpu`, dealt out to some processes."""
+    """Return every test marked `gpu`, dealt out to some processes."""
     start = time.monotonic()
     # of the settings in pyproject.toml some belong to plugins that need not be there
     pytest = [sys.executable, "-P", "-m", "pytest", "-o", "addopts=", "-o", "filterwarnings=", "-p", "no:cacheprovider"]
@@ -168,7 +168,7 @@ def tests(allowed: float) -> Outcome:
 
 
 def of_tests(shards: Sequence[tuple[int, str]], wanted: int) -> Outcome:
-    """What pytest says in several processes: all of the wanted tests passed, or else which did not."""
+    """Return what pytest says in several processes: all of the wanted tests passed, or else which did not."""
     last = [text.splitlines()[-1] if text else "" for _, text in shards]
     passed = sum(int(number) for line in last for number in re.findall(r"(\d+) passed", line))
     lost = [line for _, text in shards for line in text.splitlines() if line.startswith(("FAILED ", "ERROR "))]
@@ -201,7 +201,7 @@ def _without_seed(result: Mapping[str, Any]) -> str:
 
 
 def read_ledger(path: Path = LEDGER) -> list[dict[str, Any]]:
-    """The results in a file of packed runs."""
+    """Return the results in a file of packed runs."""
     with gzip.open(path, "rt", encoding="utf-8") as lines:
         return [json.loads(line)["result"] for line in lines]
 
@@ -243,7 +243,7 @@ def _cell(result: Mapping[str, Any], group: Sequence[Mapping[str, Any]]) -> Cell
 
 
 def outside_of_seeds(group: Sequence[Cell]) -> list[str]:
-    """Which of a method's cells, and whether their mean, lie where a further seed would hardly do, in sentences.
+    """Return which of a method's cells, and whether their mean, lie where a further seed would hardly do, in sentences.
 
     The spread is that of seeds within a cell, pooled over the method's cells: of five seeds alone it is too uncertain.
     """
@@ -266,7 +266,7 @@ def outside_of_seeds(group: Sequence[Cell]) -> list[str]:
 
 
 def cell_command(folder: str, *further: str) -> list[str]:
-    """The command that makes the twelve runs: a study, as `odedm paper` counts the ledger's own as done."""
+    """Return the command that makes the twelve runs: a study, as `odedm paper` counts the ledger's own as done."""
     only = ("data=cifar10", "imbalance=standard", "capacity=200", f"method={','.join(METHODS)}")
     words = ["study", "table1", *(word for choice in only for word in ("--only", choice)), "--seeds", "1"]
     lanes = str(min(LANES, os.cpu_count() or 1))
@@ -305,7 +305,7 @@ def compare_times(fresh: Mapping[str, Any], before: Mapping[str, Any]) -> Outcom
 
 
 def steps(allowed: float) -> Outcome:
-    """The time of one run and of sixteen, against those of before."""
+    """Return the time of one run and of sixteen, against those of before."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "times.json"
         words = ["--device", "cuda", "--parts", "command", "--share", str(SHARE), "--out", str(out)]
@@ -322,7 +322,7 @@ TITLES = {"tests": "the tests on a GPU", "cells": "twelve cells of the ledger", 
 
 
 def obstacle(parts: Sequence[str]) -> str:
-    """What stands in the way, in a sentence; empty where nothing does."""
+    """Return what stands in the way, in a sentence; empty where nothing does."""
     try:
         import torch
     except ImportError:
@@ -340,7 +340,7 @@ def obstacle(parts: Sequence[str]) -> str:
 
 
 def commit_of(folder: Path = ROOT) -> str | None:
-    """The commit of a checkout without changes; None where there is no checkout or it has changes."""
+    """Return the commit of a checkout without changes; None where there is no checkout or it has changes."""
 
     def git(*words: str) -> str:
         return subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, check=True).stdout.strip()
@@ -352,12 +352,12 @@ def commit_of(folder: Path = ROOT) -> str | None:
 
 
 def is_green(outcomes: Mapping[str, Outcome]) -> bool:
-    """Whether every part ran, and none failed."""
+    """Return whether every part ran, and none failed."""
     return {*outcomes} == {*TITLES} and all(part.verdict in (PASSED, OTHER) for part in outcomes.values())
 
 
 def record(outcomes: Mapping[str, Outcome], commit: str, seconds: float) -> dict[str, Any]:
-    """What is written down: the commit, the machine, and what every part said."""
+    """Return what is written down: the commit, the machine, and what every part said."""
     import torch
 
     return {
@@ -371,7 +371,7 @@ def record(outcomes: Mapping[str, Outcome], commit: str, seconds: float) -> dict
 
 
 def paragraph(written: Mapping[str, Any]) -> str:
-    """The record as docs/performance.md shows it."""
+    """Return the record as docs/performance.md shows it."""
     head = f"Commit {written['commit'][:7]}, {written['date']}, {written['hardware']}, torch {written['torch']}:"
     lines = [head, "", "| | | |", "|---|---|---|"]
     for name, title in TITLES.items():

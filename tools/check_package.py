@@ -33,7 +33,7 @@ def run(*command: str | Path, cwd: Path, path: Path | None = None) -> str:
 
 
 def build(out: Path) -> tuple[Path, Path]:
-    """The wheel and the source archive of this checkout."""
+    """Return the wheel and the source archive of this checkout."""
     venv.create(out / "tool", with_pip=True)
     tool = out / "tool/bin/python"
     run(

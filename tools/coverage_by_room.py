@@ -70,7 +70,7 @@ class Taken:
 
 
 def by_room(files: Mapping[str, Mapping[str, Any]]) -> dict[str, Taken]:
-    """The rooms of a report's files, by name; what lies beside them is under `odedm`."""
+    """Return the rooms of a report's files, by name; what lies beside them is under `odedm`."""
     rooms = defaultdict[str, Taken](Taken)
     for name, figures in files.items():
         inside = (ROOT / name).resolve().relative_to(PACKAGE)
@@ -79,7 +79,7 @@ def by_room(files: Mapping[str, Mapping[str, Any]]) -> dict[str, Taken]:
 
 
 def table(rooms: Mapping[str, Taken]) -> str:
-    """A line for every room, and one for all."""
+    """Return a line for every room, and one for all."""
     whole = Taken(*(sum(values) for values in zip(*(asdict(room).values() for room in rooms.values()), strict=True)))
     lines = [f"{'room':14}{'lines':>8}{'taken':>8}{'branches':>10}{'taken':>8}{'%':>8}"]
     for name, room in (*rooms.items(), ("all", whole)):
@@ -109,21 +109,21 @@ def _coverage(*words: str) -> None:
 
 
 def read(data: Path) -> dict[str, Taken]:
-    """The rooms of what was measured."""
+    """Return the rooms of what was measured."""
     report = FOLDER / "report.json"
     _coverage("json", "--quiet", f"--data-file={data}", "-o", str(report))
     return by_room(json.loads(report.read_text(encoding="utf-8"))["files"])
 
 
 def written(rooms: Mapping[str, Taken], commit: str, note: str = "") -> str:
-    """The record: of which commit, what was not as usual, and rooms with their numbers, a line each."""
+    """Return the record: of which commit, what was not as usual, and rooms with their numbers, a line each."""
     lines = [f"  {json.dumps(name)}: {json.dumps(asdict(room))}" for name, room in rooms.items()]
     head = f' "commit": {json.dumps(commit)},\n' + (f' "note": {json.dumps(note)},\n' if note else "")
     return "{\n" + head + ' "rooms": {\n' + ",\n".join(lines) + "\n }\n}\n"
 
 
 def commit_of(folder: Path = ROOT) -> str:
-    """The commit of a checkout, with a mark where it has changes; `unknown` where there is none."""
+    """Return the commit of a checkout, with a mark where it has changes; `unknown` where there is none."""
     words = ["git", "describe", "--always", "--dirty", "--exclude=*"]
     done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
     return done.stdout.strip() or "unknown"

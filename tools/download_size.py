@@ -41,7 +41,7 @@ def size_of(address: str) -> int | None:
 
 
 def summary(packages: list[dict[str, str]], sizes: list[int | None]) -> str:
-    """What will be downloaded, in a line or two.
+    """Return what will be downloaded, in a line or two.
 
     >>> torch, more = {"name": "torch", "version": "2.13.0"}, {"name": "sympy", "version": "1.14"}
     >>> print(summary([torch, more], [200_000_000, 6_000_000]))

@@ -90,12 +90,12 @@ def measure(tree: Path, out: Path, only: list[str], form: str) -> None:
 
 
 def wanted(name: str, only: list[str]) -> bool:
-    """Whether a case is among those that were asked for."""
+    """Return whether a case is among those that were asked for."""
     return not only or any(fnmatchcase(name, pattern) for pattern in only)
 
 
 def kept_file() -> Path:
-    """Where the numbers of b1acfb6 are kept: another machine, torch or case makes them anew."""
+    """Return where the numbers of b1acfb6 are kept: another machine, torch or case makes them anew."""
     import torch
 
     mark = hashlib.blake2b(digest_size=8)
@@ -107,7 +107,7 @@ def kept_file() -> Path:
 
 
 def _identity(path: Path) -> bytes:
-    """The part of the adapter that runs on b1acfb6 itself."""
+    """Return the part of the adapter that runs on b1acfb6 itself."""
     return path.read_text(encoding="utf-8").partition("\nNAMES")[0].encode()
 
 
@@ -117,7 +117,7 @@ def _cpu() -> list[str]:
 
 
 def both(only: list[str]) -> tuple[Numbers, Numbers]:
-    """The numbers of b1acfb6 and of the working tree, measured side by side."""
+    """Return the numbers of b1acfb6 and of the working tree, measured side by side."""
     from golden.comparison import read_numbers
 
     kept = kept_file()
@@ -184,7 +184,7 @@ def compare(only: list[str]) -> int:
 
 
 def _named(differing: list[str], now: dict[str, Any]) -> str:
-    """The parts that differ, or what a case said that did not come to its end."""
+    """Return the parts that differ, or what a case said that did not come to its end."""
     if "failed" in now or "removed" in now:
         return f"{'failed' if 'failed' in now else 'removed'} [{now.get('failed') or now['removed']}]"
     more = f" and {len(differing) - MOST_NAMED} more" if len(differing) > MOST_NAMED else ""

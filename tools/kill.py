@@ -75,7 +75,7 @@ def tensors(out: Path) -> Any:
 
 
 def scenarios(place: Path, seeds: int = 1) -> dict[str, Scenario]:
-    """All there are, by name."""
+    """Return all there are, by name."""
     study = place / "study.toml"
     study.write_text(STUDY.format(seeds=seeds), encoding="utf-8")
     known = {
@@ -96,7 +96,7 @@ def scenarios(place: Path, seeds: int = 1) -> dict[str, Scenario]:
 
 
 def pictures(place: Path) -> Path:
-    """A folder of pictures to import."""
+    """Return a folder of pictures to import."""
     from PIL import Image
 
     folder = place / "pictures"
@@ -123,7 +123,7 @@ def begin(words: list[str], out: Path) -> subprocess.Popen[bytes]:
 
 
 def workers(parent: int) -> list[int]:
-    """The processes that a command has started itself, but not those of Ray, which are Ray's to replace."""
+    """Return the processes that a command has started itself, but not those of Ray, which are Ray's to replace."""
     processes = []
     for place in Path("/proc").iterdir():
         try:
@@ -192,7 +192,7 @@ def disturbed(
 
 
 def main() -> None:
-    """Each command once undisturbed, then by turns with kills; a line about each."""
+    """Return each command once undisturbed, then by turns with kills; a line about each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)

@@ -15,7 +15,7 @@ import numpy as np
 
 
 def read_idx(path: Path) -> np.ndarray:
-    """An IDX file of unsigned bytes as an array."""
+    """Return an IDX file of unsigned bytes as an array."""
     raw = gzip.decompress(path.read_bytes())
     dims = raw[3]
     shape = [int.from_bytes(raw[4 + 4 * i : 8 + 4 * i], "big") for i in range(dims)]

@@ -34,7 +34,7 @@ A setting has one name everywhere. `class_order`, say, is `--set stream.class_or
 
 
 def reference() -> str:
-    """The whole page."""
+    """Return the whole page."""
     lines = [HEAD, "## Settings", ""]
     groups: dict[str, Any] = {"Experiment": Experiment, **{f"Memory `{name}`": kind for name, kind in KINDS.items()}}
     groups |= {"What is looked at": Observation, "Where runs happen": ExecutionConfig}

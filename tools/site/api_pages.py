@@ -60,7 +60,7 @@ other libraries; `odedm.__version__` is the version.
 
 
 def grouped() -> dict[str, tuple[str, str, list[str]]]:
-    """The groups with every public name of the package in exactly one of them."""
+    """Return the groups with every public name of the package in exactly one of them."""
     public = set(odedm.__all__) - NO_ENTRY
     groups = {
         page: (title, about, [name for name in names.split() if name in public])
@@ -72,7 +72,7 @@ def grouped() -> dict[str, tuple[str, str, list[str]]]:
 
 
 def pages() -> dict[str, str]:
-    """Markdown by path."""
+    """Return markdown by path."""
     made, rows = {}, []
     for page, (title, about, names) in grouped().items():
         entries = "\n".join(_entry(f"odedm.{name}") for name in names)
@@ -92,7 +92,7 @@ def pages() -> dict[str, str]:
 
 
 def _entry(path: str, level: int = 2) -> str:
-    """A heading, so that the name can be found and linked to, and the directive that shows its docstring."""
+    """Return a heading, so that the name can be found and linked to, and the directive that shows its docstring."""
     name = path.rpartition(".")[2]
     head = f"{'#' * level} {name}\n\n"
     if path == "odedm.Rows":
@@ -119,13 +119,13 @@ def _members(documented: object) -> str:
 
 
 def _directive(what: str, body: str = "") -> str:
-    """A directive of Sphinx inside Markdown."""
+    """Return a directive of Sphinx inside Markdown."""
     lines = body.splitlines()
     gap = [] if lines[:1] == [":members:"] else [""]
     return "\n".join(["```{eval-rst}", f".. {what}", *gap, *(f"   {line}" for line in lines), "```", ""])
 
 
 def _words(text: str | None, *, cell: bool = False) -> str:
-    """A docstring's first paragraph, or its first sentence for a cell of a table."""
+    """Return a docstring's first paragraph, or its first sentence for a cell of a table."""
     paragraph = " ".join((text or "").split("\n\n")[0].split())
     return paragraph.split(". ")[0].rstrip(".").replace("|", "\\|") if cell else paragraph

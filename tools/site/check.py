@@ -34,7 +34,7 @@ class Page(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """A tag: what it is called and where it leads."""
+        """Return a tag: what it is called and where it leads."""
         given = dict(attrs)
         self.anchors |= {value for key in ("id", "name") if (value := given.get(key))}
         address = given.get(FETCHED[tag]) if tag in FETCHED else None
@@ -50,12 +50,12 @@ class Page(HTMLParser):
 
 @cache
 def read(path: Path) -> Page:
-    """A page of the site, read once."""
+    """Return a page of the site, read once."""
     return Page(path.read_text())
 
 
 def broken(site: Path) -> Iterator[str]:
-    """Each link inside the site that leads nowhere, and each thing that would be fetched from elsewhere."""
+    """Yield each link inside the site that leads nowhere, and each thing that would be fetched from elsewhere."""
     for path in sorted(site.rglob("*.html")):
         if path.is_relative_to(site / "_static"):
             continue  # of the theme, and no page

@@ -99,7 +99,7 @@ def as_restructured_text(*given: Any) -> None:
 
 
 def readable_signature(*given: Any) -> tuple[str, str] | None:
-    """Signatures without what Sphinx cannot read; classes of many settings have theirs in a table of the reference."""
+    """Return signatures that Sphinx can read; classes of many settings have theirs in a table of the reference."""
     documented, _, signature, returns = given[3:]
     if inspect.isclass(documented) and len(signature or "") > 1200:
         return "(…)", returns

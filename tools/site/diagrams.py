@@ -12,7 +12,7 @@ LETTER, GAP, LAYER, HEIGHT = 7.9, 26, 74, 30
 
 
 def svg(text: str) -> str:
-    """The drawing as one HTML block."""
+    """Return the drawing as one HTML block."""
     titles: dict[str, str] = {}
     edges = []
     for one, title, words, other, its in EDGE.findall(text):
@@ -57,7 +57,7 @@ def _backward(names: list[str], edges: list[tuple[str, str, str]]) -> set[int]:
 
 
 def _layers(names: list[str], edges: list[tuple[str, str]]) -> list[list[str]]:
-    """Each box below all that point to it."""
+    """Return each box below all that point to it."""
     depth = dict.fromkeys(names, 0)
     for _ in names:
         for one, other in edges:
@@ -68,7 +68,7 @@ def _layers(names: list[str], edges: list[tuple[str, str]]) -> list[list[str]]:
 def _with_bends(
     layers: list[list[str]], edges: list[tuple[str, str]]
 ) -> tuple[list[list[str]], dict[tuple[str, str], list[str]]]:
-    """A place in every layer that a long arrow passes, so that it goes around boxes; and the way of each arrow."""
+    """Return a place in every layer that a long arrow passes, so that it goes around boxes; and each arrow's way."""
     level = {name: depth for depth, layer in enumerate(layers) for name in layer}
     full, ways = [list(layer) for layer in layers], {}
     for one, other in edges:
@@ -122,7 +122,7 @@ def _box(centre: tuple[float, float], title: str) -> str:
 
 
 def _downwards(way: list[tuple[float, float]], words: str) -> str:
-    """An arrow from the bottom of a box to the top of another, through the bends between."""
+    """Return an arrow from the bottom of a box to the top of another, through the bends between."""
     (x, y), (end, last) = way[0], way[-1]
     points = [(x, y + HEIGHT / 2), *way[1:-1], (end, last - HEIGHT / 2 - 6)]
     path = f"M{points[0][0]:.1f} {points[0][1]:.1f}"
@@ -134,7 +134,7 @@ def _downwards(way: list[tuple[float, float]], words: str) -> str:
 
 
 def _upwards(place: dict[str, tuple[float, float]], titles: dict[str, str], one: str, other: str, words: str) -> str:
-    """An arrow back up, around the right side."""
+    """Return an arrow back up, around the right side."""
     (x0, y0), (x1, y1) = place[one], place[other]
     x0, x1 = x0 + _wide(titles[one]) / 2, x1 + _wide(titles[other]) / 2
     out = max(x0, x1) + 60

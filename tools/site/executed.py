@@ -27,7 +27,7 @@ FIRST_LINE = (
 
 
 def cells(script: str) -> list[tuple[str, str]]:
-    r"""The script's cells: 'markdown' or 'code', and the text.
+    r"""Return the script's cells: 'markdown' or 'code', and the text.
 
     >>> cells("# %% [markdown]\n# # A\n#\n# b\n\n# %%\nprint(1)\n")
     [('markdown', '# A\n\nb'), ('code', 'print(1)')]
@@ -40,7 +40,7 @@ def cells(script: str) -> list[tuple[str, str]]:
 
 
 def notebook(script: str) -> dict[str, Any]:
-    """The script as a notebook without outputs, as the file format 4.5 has it."""
+    """Return the script as a notebook without outputs, as the file format 4.5 has it."""
     made: list[dict[str, Any]] = []
     for number, (kind, text) in enumerate(cells(script)):
         made.append({"id": f"cell-{number}", "cell_type": kind, "metadata": {}, "source": text})
@@ -73,7 +73,7 @@ def run(script: Path, out: Path) -> None:
 
 
 def page(book: Any, name: str, seconds: float) -> tuple[str, dict[str, bytes]]:
-    """An executed notebook as Markdown, and its pictures by file name."""
+    """Return an executed notebook as Markdown, and its pictures by file name."""
     parts, pictures = [], {}
     for cell in book["cells"]:
         if cell["cell_type"] == "markdown":
@@ -108,7 +108,7 @@ def _plain(text: str) -> str:
 
 
 def without_links(text: str) -> str:
-    """A script or notebook to be downloaded: links within the site would be dead, so they say which file is meant.
+    """Return a script or notebook to be downloaded: links within the site, dead there, say which file is meant.
 
     >>> without_links("See [statistics](../explanation/statistics.md#p), or [a service](service.md).")
     'See statistics (docs/explanation/statistics.md), or a service (docs/tutorials/service.py).'

@@ -102,7 +102,7 @@ def _write(page: str, content: str | bytes) -> None:
 
 
 def site_text(text: str, home: str, page: str) -> str:
-    """A page's Markdown as the site has it: diagrams drawn, links led to pages of the site, those to code words."""
+    """Return a page's Markdown as the site has it: diagrams drawn, links to pages of the site, code as words."""
     parts = re.split(r"(^```.*?^```$)", text, flags=re.S | re.M)
     for at, part in enumerate(parts):
         if part.startswith("```mermaid"):
@@ -136,7 +136,7 @@ def _link(match: re.Match[str], home: str, page: str) -> str:
 
 
 def _contents(page: str, pages: dict[str, str]) -> str:
-    """The list of pages below this one, by which Sphinx makes its menus."""
+    """Return the list of pages below this one, by which Sphinx makes its menus."""
     below = [f"{name}.md" for name in NAVIGATION.get(page, "").split()]
     if page in ("methods/README.md", "appendix/index.md"):
         folder = posixpath.dirname(page)

@@ -98,7 +98,7 @@ def training_time(groups: Sequence[Group]) -> list[Chart]:
 
 
 def _mean_curve(name: str, label: str, points: Iterable[tuple[float, float]], *, plain: bool) -> Curve:
-    """The mean of all values at each place."""
+    """Return the mean of all values at each place."""
     values: dict[float, list[float]] = {}
     for place, value in sorted(points):
         values.setdefault(place, []).append(value)
@@ -155,7 +155,7 @@ def dac_timing_sentences(timings: Sequence[Timing]) -> list[str]:
 
 
 def _seconds(value: float) -> str:
-    """Seconds with two figures or more.
+    """Return seconds with two figures or more.
 
     >>> _seconds(12.345), _seconds(0.01234), _seconds(0.0901)
     ('12.3', '0.012', '0.090')

@@ -56,7 +56,7 @@ def to_markdown(finished: Mapping[str, FinishedRun]) -> str:
 
 
 def _worse(shown: list[Standing]) -> str:
-    """The cells below the paper's by more than chance, each once; a best of several ρ repeats one of them."""
+    """Return the cells below the paper's by more than chance, each once; a best of several ρ repeats one of them."""
     rows: dict[tuple[str, ...], list[str]] = {}
     for cell in (cell for line in shown for cell in line.cells):
         if cell.ours is not None and cell.ours.verdict == "worse":
@@ -71,7 +71,7 @@ def _worse(shown: list[Standing]) -> str:
 
 
 def _times(finished: Mapping[str, FinishedRun]) -> str:
-    """Seconds of a run by data and method, plain and with ODEDM, as measured beside the others."""
+    """Return seconds of a run by data and method, plain and with ODEDM, as measured beside the others."""
     seconds: dict[tuple[str, str], tuple[list[float], list[float]]] = {}
     for run in finished.values():
         plan = run.result.experiment

@@ -111,7 +111,7 @@ def paper_cells(
 
 
 def _best(spot: Spot, rate: str, ours: Mapping[tuple[Spot, str], list[FinishedRun]]) -> list[FinishedRun]:
-    """The runs of the k with the largest final accuracy, as the paper chooses: on the test set."""
+    """Return the runs of the k with the largest final accuracy, as the paper chooses: on the test set."""
     tried = [
         runs
         for (other, at), runs in ours.items()

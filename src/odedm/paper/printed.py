@@ -111,7 +111,7 @@ def dataset_of(settings: Mapping[str, Any]) -> str:
 
 
 def _variants(settings: Mapping[str, Any]) -> list[str]:
-    """The paper's names for a memory, the nearest first; none for one that it does not have."""
+    """Return the paper's names for a memory, the nearest first; none for one that it does not have."""
     if settings["memory.name"] != "odedm":
         usual = POLICIES.get(str(settings["method"]), "reservoir")
         policy = settings.get("memory.policy") or (usual if settings["memory.name"] == "native" else "reservoir")

@@ -29,7 +29,7 @@ CONSTANTS: dict[str, dict[str, Any]] = _PROTOCOL["constants"]
 
 
 def constants(method: str, data: str, capacity: int) -> dict[str, Any]:
-    """Every hyper-parameter of a method as the paper's runs have it; none for a method that it does not run.
+    """Return every hyper-parameter of a method as the paper's runs have it; none for a method that it does not run.
 
     >>> [constants("icarl", "cifar10", capacity)["lr"] for capacity in (200, 5120)], constants("er-ace", "cifar10", 200)
     ([0.1, 0.03], {})
@@ -53,7 +53,7 @@ def tuned_rates() -> dict[tuple[str, int, str], float]:
 
 
 def with_explicit_settings(grid: Grid) -> tuple[Grid, ...]:
-    """The same runs with every setting written out, a grid for each λ, if they are on data of the paper's.
+    """Return the same runs with every setting written out, a grid for each λ, if they are on data of the paper's.
 
     Elsewhere the paper ran nothing, and the library's defaults hold, but for how a method meets the memory.
     """
@@ -103,7 +103,7 @@ def protocol_deviations(settings: Mapping[str, Any]) -> list[str]:
 
 
 def _expected(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What the paper's run has, of the settings in which ours can depart from it."""
+    """Return what the paper's run has, of the settings in which ours can depart from it."""
     name = normalize_name(str(settings.get("data")))
     data = next((data for data in DATA if normalize_name(data) == name), "")
     method, capacity = str(settings.get("method")), settings.get("memory.capacity")

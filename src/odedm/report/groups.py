@@ -114,7 +114,7 @@ def group_runs(runs: Sequence[FinishedRun]) -> list[Group]:
 
 
 def _with_choice(members: Sequence[FinishedRun], names: tuple[str, str, str]) -> tuple[str, str, str]:
-    """A group's names with how its constants were chosen, where they were."""
+    """Return a group's names with how its constants were chosen, where they were."""
     family, member, label = names
     chosen = {str(run.result.provenance.get("chosen", ""))[:80] for run in members}
     (words,) = chosen if len(chosen) == 1 else ("",)
@@ -179,7 +179,7 @@ def _settings(run: FinishedRun) -> Settings:
 
 
 def _order(settings: Settings) -> tuple[object, ...]:
-    """Where a group stands in the table; methods from outside come last, by name, whether they are loaded or not."""
+    """Return where a group stands in the table; methods from outside come last, by name, loaded or not."""
     method, memory = settings["method"], settings["memory.name"]
     sizes: list[Any] = [settings.get(f"memory.{name}") for name in ("capacity", "k", "rho")]
     capacity, *share = (float(size) if is_numbers([size]) else math.inf for size in sizes)

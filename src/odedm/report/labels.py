@@ -172,7 +172,7 @@ def distinguishing_settings(groups: Sequence[Settings]) -> list[list[str]]:
 
 
 def _has_value(key: str, settings: Settings) -> bool:
-    """Whether a group has a value of a setting to name; "no DAC" is a choice, other things are just not there."""
+    """Return whether a group has a value of a setting to name; of those without one "no DAC" is a choice."""
     if key in UNSAID and settings.get(key) in UNSAID[key]:
         return False
     return key in settings and settings[key] != {} and (settings[key] is not None or key == "memory.dac")

@@ -56,7 +56,7 @@ class Results:
 
     @classmethod
     def of(cls, runs: Iterable[FinishedRun]) -> Results:
-        """Finished runs that are read already."""
+        """Return finished runs that are read already."""
         results = cls.__new__(cls)
         results.runs = list(runs)
         return results
@@ -68,7 +68,7 @@ class Results:
         return iter(self.runs)
 
     def rows(self) -> list[dict[str, Any]]:
-        """One flat mapping a run: what was measured, then the configuration with names like `memory.rho`."""
+        """Return one flat mapping a run: what was measured, then the configuration with names like `memory.rho`."""
         return [
             {"folder": str(run.folder), "seed": run.seed}
             | {metric.key: metric.of(run) for metric in METRICS}
@@ -78,7 +78,7 @@ class Results:
         ]
 
     def by_task(self) -> list[dict[str, Any]]:
-        """One flat mapping a run, task learned and task tested."""
+        """Return one flat mapping a run, task learned and task tested."""
         return [
             {"folder": str(run.folder), "seed": run.seed, "after": i, "task": j, "class_il": value, "task_il": masked}
             for run in self.runs
@@ -89,7 +89,7 @@ class Results:
         ]
 
     def to_frame(self, *, by_task: bool = False) -> Any:
-        """A pandas frame of `rows`, or of `by_task`; pandas is the extra `notebook`."""
+        """Return a pandas frame of `rows`, or of `by_task`; pandas is the extra `notebook`."""
         try:
             import pandas
         except ImportError:
@@ -102,15 +102,15 @@ class Results:
         return summarise(self.runs)
 
     def to_markdown(self) -> str:
-        """The table as GitHub Markdown."""
+        """Return the table as GitHub Markdown."""
         return to_markdown(self.table)
 
     def to_csv(self) -> str:
-        """The table in full precision."""
+        """Return the table in full precision."""
         return to_csv(self.table)
 
     def to_latex(self, *, caption: str = "", label: str = LABEL) -> str:
-        r"""The table for a paper: a `table` environment that needs `booktabs` alone, with a clear change in bold.
+        r"""Return the table for a paper: a `table` environment with `booktabs`, clear changes in bold.
 
         Args:
             caption: text before the sentences that say what all runs share and what the numbers are.
@@ -133,7 +133,7 @@ class Results:
 
 
 def _results(given: Any) -> list[Result]:
-    """The results of what `train` gave; without its classes, since a table needs no torch."""
+    """Return the results of what `train` gave; without its classes, since a table needs no torch."""
     result = getattr(given, "result", given)
     if isinstance(result, Result):
         return [result]

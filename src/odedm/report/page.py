@@ -59,14 +59,14 @@ def check_page(out: Path) -> None:
 
 
 def _foot(path: Path) -> bytes:
-    """The last bytes of a file, however large that is."""
+    """Return the last bytes of a file, however large that is."""
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - MOST_FOOT))
         return file.read(MOST_FOOT)
 
 
 def render(table: Table, pending: Sequence[Unfinished] = ()) -> str:
-    """The page as text; the same ones give the same bytes."""
+    """Return the page as text; the same ones give the same bytes."""
     source = files(__package__)
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {"number": number, "interval": format_interval, "p": format_p, "mean": format_mean}
@@ -100,7 +100,7 @@ def render(table: Table, pending: Sequence[Unfinished] = ()) -> str:
 
 
 def _title(table: Table) -> str:
-    """What was tried, on what.
+    """Return what was tried, on what.
 
     Only the data sets and methods; the facts under the title say the rest.
     """
@@ -114,7 +114,7 @@ def _title(table: Table) -> str:
 
 
 def _facts(table: Table) -> list[str]:
-    """How large the experiment was, the setup, and every setting that all runs share and that is not as usual."""
+    """Return how large the experiment was, the setup, and every unusual setting that all runs share."""
     sizes = [len(group.runs) for group in table.groups]
     if not sizes:
         return []
@@ -125,7 +125,7 @@ def _facts(table: Table) -> list[str]:
 
 
 def _listed(names: Sequence[str]) -> str:
-    """Names as in a sentence.
+    """Return names as in a sentence.
 
     >>> _listed(["a"]), _listed(["a", "b", "c"])
     ('a', 'a, b and c')
@@ -134,7 +134,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _settings(group: Group) -> list[tuple[str, str]]:
-    """A group's configuration as names and values."""
+    """Return a group's configuration as names and values."""
     pairs = [
         (printable(key), printable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), 200))
         for key, value in group.settings.items()
@@ -144,7 +144,7 @@ def _settings(group: Group) -> list[tuple[str, str]]:
 
 
 def _origin(run: FinishedRun, key: str) -> str:
-    """Where a run comes from; precision is a choice in newer results."""
+    """Return where a run comes from; precision is a choice in newer results."""
     if key == "folder":
         return printable(run.folder.resolve().name, 80)
     chosen = run.result.experiment.get(key) if key == "precision" else None
@@ -161,7 +161,7 @@ def _marked(text: str) -> Markup:
 
 
 def data_link(text: str, kind: str = "text/csv") -> str:
-    """A file inside the page, for a link that downloads it.
+    """Return a file inside the page, for a link that downloads it.
 
     >>> data_link("a,b")
     'data:text/csv;charset=utf-8;base64,YSxi'

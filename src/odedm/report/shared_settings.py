@@ -55,7 +55,7 @@ def in_common(groups: Sequence[Settings]) -> list[str]:
 
 
 def _phrase(key: str, groups: Sequence[Settings]) -> str:
-    """What is to be said of one setting, if anything: of each part that has it by itself."""
+    """Return what is to be said of one setting, if anything: of each part that has it by itself."""
     by_scope: dict[tuple[str, ...], list[Settings]] = {}
     for settings in groups:
         by_scope.setdefault(scope_of(key, settings), []).append(settings)
@@ -82,7 +82,7 @@ def _owner(key: str, owners: Sequence[Settings], groups: Sequence[Settings]) -> 
 
 
 def _is_default(key: str, settings: Settings) -> bool:
-    """Whether a setting is what a run has where nobody gives it; of code from outside nothing is."""
+    """Return whether a setting is what a run has where nobody gives it; of code from outside nothing is."""
     if settings[key] in (None, {}) and key != "memory.dac":
         return True
     follows = {"replay_batch": settings.get("batch"), "retrieval": settings["method"]}
@@ -95,7 +95,7 @@ def _is_default(key: str, settings: Settings) -> bool:
 
 @cache
 def _defaults(method: str, net: str, retrieval: str, memory: str, distance: str) -> Settings:
-    """Every setting of runs of these parts where nothing else is given, flat."""
+    """Return every setting of runs of these parts where nothing else is given, flat."""
     from odedm.methods.hyperparameters import hyperparameters
     from odedm.nets.build import options
 
@@ -113,7 +113,7 @@ def _defaults(method: str, net: str, retrieval: str, memory: str, distance: str)
 
 
 def _odedm_defaults(method: str, distance: str) -> Settings:
-    """What ODEDM has with this method and by this distance where nothing else is given."""
+    """Return what ODEDM has with this method and by this distance where nothing else is given."""
     from odedm.training.replay import resolve_replay_mode
 
     base = METHODS[method].load()

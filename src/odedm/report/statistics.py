@@ -159,7 +159,7 @@ def bootstrap(values: Sequence[float], level: float = LEVEL) -> tuple[float, flo
 
 
 def _resampled(values: Floats) -> tuple[Floats, Floats]:
-    """Means of resamples with replacement, and how likely each is."""
+    """Return means of resamples with replacement, and how likely each is."""
     n = len(values)
     if n <= ENUMERATED_RESAMPLES:
         counts, weights = _multisets(n)
@@ -170,7 +170,7 @@ def _resampled(values: Floats) -> tuple[Floats, Floats]:
 
 @cache
 def _multisets(n: int) -> tuple[Floats, Floats]:
-    """How often each of n values occurs in each resample [resamples, n], and the resample's probability."""
+    """Return how often each of n values occurs in each resample [resamples, n], and the resample's probability."""
     flat = chain.from_iterable(combinations_with_replacement(range(n), n))
     members = np.fromiter(flat, np.int8).reshape(-1, n)
     counts = (members[:, :, None] == np.arange(n)).sum(axis=1)
@@ -180,7 +180,7 @@ def _multisets(n: int) -> tuple[Floats, Floats]:
 
 @cache
 def _tail(n: int, level: float) -> float:
-    """The share of resamples to leave out at each end."""
+    """Return the share of resamples to leave out at each end."""
     return NormalDist().cdf(-math.sqrt(n / (n - 1)) * student_quantile(level, n - 1))
 
 

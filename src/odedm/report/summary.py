@@ -66,7 +66,7 @@ class Row:
         return change.interval if change and self.kind != "test" else None
 
     def is_clear(self, metric: Metric) -> bool:
-        """Whether a change is one that the seeds can tell from chance."""
+        """Return whether a change is one that the seeds can tell from chance."""
         change = self.differences.get(metric.key)
         return change is not None and change.clear and self.kind != "test"
 
@@ -257,7 +257,7 @@ def groups_named(groups: Sequence[Group], name: str, *, missing_ok: bool = False
 
 
 def _partner_by_name(group: Group, named: Sequence[Group]) -> Group | None:
-    """The one named group, or of several that of the same method and capacity; None where it is another problem."""
+    """Return the named group, of several that of the same method and capacity; None where it is another problem."""
     for partner in named:
         same = all(partner.settings.get(key) == group.settings.get(key) for key in ("method", "memory.capacity"))
         if (len(named) == 1 or same) and not other_problem(group, partner):
@@ -266,7 +266,7 @@ def _partner_by_name(group: Group, named: Sequence[Group]) -> Group | None:
 
 
 def _words(label: str) -> list[str]:
-    """The words of a label as one may type them.
+    """Return the words of a label as one may type them.
 
     >>> _words("DER++ · ODEDM · λ=200")
     ['der++', 'odedm', 'λ=200']
@@ -310,7 +310,7 @@ def _is_validated(group: Group) -> bool:
 
 
 def _but_validation(group: Group) -> str:
-    """What runs that are tested on other rows, maybe after fewer tasks, share with these, as one comparable text."""
+    """Return what runs that are tested on other rows, maybe after fewer tasks, share, as one comparable text."""
     other = ("validation", "first_tasks", "tasks", "class names")
     return canonical({key: value for key, value in group.settings.items() if key not in other})
 
@@ -322,7 +322,7 @@ def share(group: Group) -> str:
 
 
 def _corrected(rows: Sequence[Row]) -> tuple[Row, ...]:
-    """The rows with Holm's correction over the table, metric by metric: each metric is a question of its own."""
+    """Return the rows with Holm's correction over the table, metric by metric: each metric is a question of its own."""
     corrected: list[dict[str, float]] = [{} for _ in rows]
     for metric in COMPARED:
         raw = {i: row.differences[metric.key].p for i, row in enumerate(rows) if metric.key in row.differences}

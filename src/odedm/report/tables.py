@@ -57,7 +57,7 @@ def _rank(row: Row) -> tuple[bool, float]:
 
 
 def _origin(table: Table) -> str:
-    """How many runs a table has, their seeds, and what made them."""
+    """Return how many runs a table has, their seeds, and what made them."""
     runs = [run for group in table.groups for run in group.runs]
     seeds = sorted({run.seed for run in runs})
     words = [counted(len(runs), "run"), f"seeds {seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else f"seed {seeds[0]}"]
@@ -163,7 +163,7 @@ def _csv_row(row: Row) -> dict[str, object]:
 
 
 def _csv_setting(value: object) -> object:
-    """A setting as one cell: text and numbers as they are, pairs and tables as JSON."""
+    """Return a setting as one cell: text and numbers as they are, pairs and tables as JSON."""
     plain = isinstance(value, str | int | float | None) and not isinstance(value, bool)
     return value if plain else json.dumps(value, ensure_ascii=False)
 
@@ -207,7 +207,7 @@ def to_latex(table: Table, *, caption: str = "", label: str = LABEL) -> str:
 
 
 def _latex_head(head: str) -> str:
-    """A heading with ACC_5 set as a subscript.
+    """Return a heading with ACC_5 set as a subscript.
 
     >>> print(_latex_head("Change in ACC_5"))
     Change in ACC$_{5}$
@@ -217,7 +217,7 @@ def _latex_head(head: str) -> str:
 
 
 def _sentence(text: str) -> str:
-    """Text to be followed by another sentence: with a full stop where it has no end yet, and a space.
+    """Return text to be followed by another sentence: with a full stop where it has no end yet, and a space.
 
     >>> _sentence("Mine"), _sentence("Mine (all.)"), _sentence(" ")
     ('Mine. ', 'Mine (all.) ', '')
@@ -236,7 +236,7 @@ def escape(text: str) -> str:
 
 
 def _caption(table: Table) -> str:
-    """What all runs share, and what the numbers are."""
+    """Return what all runs share, and what the numbers are."""
     shared = ", ".join(in_common([group.settings for group in table.groups]))
     sentences = [f"All runs: {shared}."] if shared else []
     sentences.append("Mean ± standard error over seeds, in per cent.")

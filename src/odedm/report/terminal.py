@@ -55,7 +55,7 @@ def as_text(table: Table) -> str:
 
 
 def _rich_table(table: Table, width: int) -> RichTable:
-    """The table, on a narrow terminal without lesser metrics; a clear change is bold, a chosen row italic."""
+    """Return the table, on a narrow terminal without lesser metrics; a clear change is bold, a chosen row italic."""
     metrics = table.narrow if width >= WIDE else tuple(m for m in table.narrow if m not in (ACC_MEAN, FORGETTING))
     (name, *heads), *rows = table_words(table, metrics, paper=True, p=False)
     view = RichTable(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), header_style="")
@@ -100,7 +100,7 @@ def print_run(result: Result, out: Console) -> None:
 
 
 def _described(result: Result) -> dict[str, dict[str, str]]:
-    """What a run was, by what people look for first: settings by name, but for those that have no value."""
+    """Return what a run was, by what people look for first: settings by name, but for those that have no value."""
     panels = {name: setting.panel for name, setting in settings_of(Experiment).items()}
     parts: dict[str, dict[str, Any]] = {title: {} for title in ("Method", "Memory", "Stream", "Run")}
     for name, value in flatten(result.experiment).items():

@@ -63,7 +63,7 @@ def _runs(path: Path) -> Iterator[Path]:
 
 
 def _look(run: Path) -> Unfinished:
-    """What the newest sound checkpoint says; files may be anyone's, or vanish while one looks."""
+    """Return what the newest sound checkpoint says; files may be anyone's, or vanish while one looks."""
     work = working_folder(run)
     alive = is_held(work)
     for path in checkpoint_paths(work):

@@ -86,7 +86,7 @@ def _uneven(table: Table) -> list[str]:
 
 
 def _few(table: Table) -> list[str]:
-    """What so few seeds can show at best: n that all agree give p = 2 / 2^n, and Holm multiplies that."""
+    """Return what so few seeds can show at best: n that all agree give p = 2 / 2^n, and Holm multiplies that."""
     seeds = [row.differences[ACC_LAST.key].estimate.n for row in table.compared]
     if not any(n > 1 for n in seeds):
         return []

@@ -109,7 +109,7 @@ def anytime_curves(groups: Sequence[Group], most: int | None = None) -> list[Cha
 
 
 def _anytime(group: Group) -> tuple[list[float], list[Estimate]]:
-    """The seeds' mean at the places of the first one; another seed's places are met by straight lines between them."""
+    """Return the seeds' mean at the places of the first one; other seeds' are interpolated."""
     seen = [float(rows) for rows, _ in group.runs[0].anytime]
     lines = [np.interp(seen, [rows for rows, _ in run.anytime], [y for _, y in run.anytime]) for run in group.runs]
     return seen, [estimate(float(line[i]) for line in lines) for i in range(len(seen))]
@@ -186,7 +186,7 @@ def _sweep_charts(groups: Sequence[Group], setting: str, axis: str) -> list[Char
 
 
 def _sweep_curves(members: Sequence[Group], setting: str) -> list[Curve]:
-    """A line for each memory whose groups differ in the setting, and what goes along with it, alone."""
+    """Return a line for each memory whose groups differ in the setting, and what goes along with it, alone."""
     curves: list[Curve] = []
     for groups in sweeps(members, setting, lambda group: _value(group, setting)):
         groups.sort(key=lambda group: _value(group, setting))
@@ -208,7 +208,7 @@ def _value(group: Group, setting: str) -> float:
 
 
 def _shared_parts(names: Iterable[str]) -> list[str]:
-    """The parts that all names have.
+    """Return the parts that all names have.
 
     >>> _shared_parts(["ER · λ=20 · cnn", "ER · λ=40 · cnn"])
     ['ER', 'cnn']

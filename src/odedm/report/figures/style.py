@@ -89,7 +89,7 @@ class Chart:
 
 
 def can_draw() -> bool:
-    """Whether matplotlib is installed; without it everything but pictures can be had."""
+    """Return whether matplotlib is installed; without it everything but pictures can be had."""
     return find_spec("matplotlib") is not None
 
 
