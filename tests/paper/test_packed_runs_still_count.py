@@ -59,4 +59,4 @@ PAPERS = {
 @pytest.mark.parametrize("study", PAPERS)
 def test_studies_of_the_paper_have_its_reading_on_any_data(study):
     duals = [plan.memory for plan in PAPERS[study]().experiments() if plan.memory.name == "odedm"]
-    assert {(each.replay, each.gamma, each.gamma_rule) for each in duals} == {("auxiliary", 1.0, "fixed")}
+    assert {(memory.replay, memory.gamma, memory.gamma_rule) for memory in duals} == {("auxiliary", 1.0, "fixed")}

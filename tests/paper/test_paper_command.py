@@ -16,7 +16,7 @@ from odedm.cli.console import out
 from odedm.paper.items import DIAGRAM, ITEMS, by_signature, changes_since, items_named, progress, shipped_runs, study_of
 from odedm.paper.overview import to_markdown
 from odedm.paper.paper_cells import finding, paper_cells, variant_title
-from odedm.paper.paper_tables import by_metric, prototype_table, to_latex
+from odedm.paper.paper_tables import prototype_table
 from odedm.paper.printed import numbers
 from odedm.results.folder import FinishedRun
 from odedm.results.result import Result
@@ -240,14 +240,6 @@ def test_a_run_counts_where_it_is_what_the_paper_ran(tmp_path: Path) -> None:
         other = finished(tmp_path, **changes)
         assert not [cell for cell in paper_cells(("table1",), ("cifar10",), [other]) if cell.ours]
         assert progress(ITEMS["table5"], by_signature([other])).done == []
-
-
-def test_a_run_at_another_rate_has_a_row_of_its_own(tmp_path: Path) -> None:
-    usual = finished(tmp_path)
-    tuned = finished(tmp_path, options={**usual.result.experiment["options"], "lr": 0.1})
-    cells = [cell for cell in paper_cells(("table1",), ("cifar10",), [usual, tuned]) if cell.ours]
-    assert [cell.memory for cell in cells if cell.cell.metric == "acc_last"] == ["without", "without lr=0.1"]
-    assert "without lr=0.1" in to_latex(by_metric(cells))
 
 
 def test_runs_that_are_older_than_a_change_of_their_algorithm_are_marked(tmp_path: Path) -> None:

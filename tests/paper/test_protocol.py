@@ -17,12 +17,12 @@ from odedm.paper import protocol as paper_protocol
 from odedm.paper.protocol import DATA, constants, protocol_deviations, with_explicit_settings
 from odedm.paper.studies import READY, ready
 from odedm.stream.dataset import Dataset, standardise
-from odedm.studies.grid import Grid, OrNone, axes
+from odedm.studies.grid import OrNone, axes
 from odedm.training.experiment import content_key
 from odedm.training.preparation import prepare
 
 STUDIES: list[tuple[str, str | None]] = [("table1", data) for data in ("cifar10", "cifar100", "tiny-imagenet")]
-STUDIES += [(name, None) for name in READY if name not in ("table1", "task-il", "mini", "equal-tuning")]
+STUDIES += [(name, None) for name in READY if name not in ("table1", "mini", "equal-tuning")]
 EVERY = 7
 """Of so many plans one is prepared: which takes time, and methods, λ and ρ come round in other steps."""
 SOLVER = ("iterations", "tolerance", "screen", "margin")
@@ -129,25 +129,6 @@ def test_constants_are_those_of_the_release_for_the_data(
 def test_the_plans_have_these_constants() -> None:
     found = {(plan.method, plan.memory.capacity): plan.options for plan in plans("table1", "cifar10")}
     assert all(options == constants(method, "cifar10", size) for (method, size), options in found.items())
-
-
-def test_a_tuned_rate_is_run_beside_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(paper_protocol, "tuned_rates", lambda: {("cifar10", 200, "derpp"): 0.3})
-    rates = {
-        (plan.method, plan.memory.capacity, plan.options["lr"])
-        for plan in ready("table1").experiments()
-        if plan.method in ("derpp", "der")
-    }
-    assert {rate for method, size, rate in rates if (method, size) == ("derpp", 200)} == {0.03, 0.3}
-    assert {rate for method, size, rate in rates if (method, size) != ("derpp", 200)} == {0.03}
-
-
-def test_a_tuned_rate_of_a_method_without_constants_is_run_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was a KeyError."""
-    monkeypatch.setattr(paper_protocol, "tuned_rates", lambda: {("cifar10", 200, "er-ace"): 0.3})
-    axes = {"data": ("cifar10",), "method": ("er-ace",), "memory": ("plain",), "capacity": (200,)}
-    (grid,) = with_explicit_settings(Grid(axes))
-    assert grid.options == {"er-ace": {"lr": (0.3,)}}
 
 
 def test_data_that_the_paper_does_not_have_take_the_librarys_defaults() -> None:

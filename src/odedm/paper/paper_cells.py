@@ -10,7 +10,7 @@ from typing import Any
 from odedm.core.plain_data import flatten
 from odedm.paper.items import changes_since
 from odedm.paper.printed import BEST, NONE, Cell, Spot, numbers, share_of, spots
-from odedm.paper.protocol import constants, protocol_deviations
+from odedm.paper.protocol import protocol_deviations
 from odedm.report.published_number import Comparison, Published
 from odedm.report.statistics import estimate
 from odedm.report.wording import csv_text, format_mean
@@ -26,13 +26,12 @@ Planned = tuple[Mapping[str, Any], FinishedRun]
 
 @dataclass(frozen=True)
 class PaperCell:
-    """A printed number and ours, None where it was not run; `rate` names another learning rate than the usual one."""
+    """A printed number and ours, None where it was not run."""
 
     cell: Cell
     paper: Published
     ours: Comparison | None
     runs: tuple[FinishedRun, ...] = ()
-    rate: str = ""
 
     @property
     def lr(self) -> float | None:
@@ -50,7 +49,7 @@ class PaperCell:
     @property
     def memory(self) -> str:
         """How a row names the memory; k by its ρ, so that the rows of all λ are the same."""
-        return f"{variant_title(self.cell.variant, self.cell.data, int(self.cell.capacity))} {self.rate}".strip()
+        return variant_title(self.cell.variant, self.cell.data, int(self.cell.capacity))
 
     @property
     def heading(self) -> str:
@@ -87,35 +86,30 @@ def paper_cells(
 
     `runs` are what the paper ran; runs in `stands_for` come with the settings that they stand for.
     """
-    ours: dict[tuple[Spot, str], list[FinishedRun]] = {}
+    ours: dict[Spot, list[FinishedRun]] = {}
     small = list(stands_for)
     for settings, run in [*((run.result.experiment, run) for run in runs), *small]:
         flat = flatten(dict(settings))
         for spot in [] if protocol_deviations(flat) else spots(flat):
-            rate, usual = flat.get("options.lr"), constants(spot.method, spot.data, int(spot.capacity)).get("lr")
-            ours.setdefault((spot, "" if rate == usual else f"lr={rate}"), []).append(run)
+            ours.setdefault(spot, []).append(run)
     cells = []
     for cell, paper in numbers().items():
         if cell.table in tables and cell.data in data:
-            spot = Spot.of(cell)
-            rates = {rate for other, rate in ours if rate and other._replace(variant=cell.variant) == spot}
-            for rate in ("", *sorted(rates)):
-                members = _best(spot, rate, ours) if cell.variant == BEST else ours.get((spot, rate), [])
-                if members:
-                    value = estimate(float(getattr(run.result, cell.metric)) for run in members)
-                    compared = Comparison(value, paper, same_protocol=not small)
-                    cells.append(PaperCell(cell, paper, compared, tuple(members), rate))
-                elif not rate:
-                    cells.append(PaperCell(cell, paper, None))
+            spot, compared = Spot.of(cell), None
+            members = _best(spot, ours) if cell.variant == BEST else ours.get(spot, [])
+            if members:
+                value = estimate(float(getattr(run.result, cell.metric)) for run in members)
+                compared = Comparison(value, paper, same_protocol=not small)
+            cells.append(PaperCell(cell, paper, compared, tuple(members)))
     return cells
 
 
-def _best(spot: Spot, rate: str, ours: Mapping[tuple[Spot, str], list[FinishedRun]]) -> list[FinishedRun]:
+def _best(spot: Spot, ours: Mapping[Spot, list[FinishedRun]]) -> list[FinishedRun]:
     """Return the runs of the k with the largest final accuracy, as the paper chooses: on the test set."""
     tried = [
         runs
-        for (other, at), runs in ours.items()
-        if at == rate and other._replace(variant=BEST) == spot and other.variant.removeprefix("odedm-").isdigit()
+        for other, runs in ours.items()
+        if other._replace(variant=BEST) == spot and other.variant.removeprefix("odedm-").isdigit()
     ]
     return max(tried, key=lambda runs: estimate(run.result.acc_last for run in runs).mean, default=[])
 

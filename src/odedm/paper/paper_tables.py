@@ -115,8 +115,6 @@ def as_printed(name: str, cells: Iterable[PaperCell]) -> PaperTable:
     table = PaperTable(corner=CORNERS.get(name, ("Buffer", "Method")))
     rivals: dict[tuple[str, str, tuple[str, ...]], list[TableEntry]] = {}
     for cell in cells:
-        if cell.rate:
-            continue
         place, printed = PLACES.get(name, _by_buffer_and_method)(cell), f"{cell.paper.mean:.2f}"
         printed += "" if cell.paper.error is None else f" ± {cell.paper.error:.2f}"
         entry = TableEntry(printed, chosen=place.chosen)

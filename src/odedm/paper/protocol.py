@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import csv
 import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache
 from importlib.resources import files
 from typing import Any
 
 from odedm.core.registry import DISTANCES, WITHOUT_CLUSTERS, normalize_name
 from odedm.memory.paper_preset import AUXILIARY, paper_preset
 from odedm.selection.flat_settings import OF_DAC
-from odedm.studies.grid import PLAIN, Grid, Values
+from odedm.studies.grid import PLAIN, Grid
 
 _PROTOCOL: dict[str, Any] = tomllib.loads(files(__package__).joinpath("protocol.toml").read_text(encoding="utf-8"))
 DATA: dict[str, dict[str, Any]] = _PROTOCOL["data"]
@@ -42,16 +40,6 @@ def constants(method: str, data: str, capacity: int) -> dict[str, Any]:
     return values
 
 
-@cache
-def tuned_rates() -> dict[tuple[str, int, str], float]:
-    """Return the learning rates that `odedm tune` chose for the paper's tables, by data set, λ and method.
-
-    The paper does not report its own, so its studies run such a cell with this rate too, beside the other.
-    """
-    lines = csv.DictReader(files(__package__).joinpath("tuned_rates.csv").read_text(encoding="utf-8").splitlines())
-    return {(line["data"], int(line["capacity"]), line["method"]): float(line["lr"]) for line in lines}
-
-
 def with_explicit_settings(grid: Grid) -> tuple[Grid, ...]:
     """Return the same runs with every setting written out, a grid for each λ, if they are on data of the paper's.
 
@@ -73,18 +61,13 @@ def _whole(grid: Grid, data: str, capacity: int) -> Grid:
     return replace(
         grid,
         axes={**{name: (value,) for name, value in axes.items()}, **grid.axes, "capacity": (capacity,)},
-        options={method: _options(method, data, capacity, grid.options) for method in grid.axes["method"]},
+        options={
+            method: {name: (value,) for name, value in constants(method, data, capacity).items()}
+            | dict(grid.options.get(method, {}))
+            for method in grid.axes["method"]
+        },
         net_options={name: (value,) for name, value in DATA[data]["net_options"].items()} | dict(grid.net_options),
     )
-
-
-def _options(method: str, data: str, capacity: int, given: Mapping[str, Mapping[str, Values]]) -> dict[str, Values]:
-    """Return the constants, the tuned learning rate beside the usual one, and what the grid gives."""
-    options: dict[str, Values] = {name: (value,) for name, value in constants(method, data, capacity).items()}
-    tuned = tuned_rates().get((data, capacity, method))
-    if tuned is not None and (tuned,) != options.get("lr"):
-        options["lr"] = (*options.get("lr", ()), tuned)
-    return {**options, **given.get(method, {})}
 
 
 def protocol_deviations(settings: Mapping[str, Any]) -> list[str]:

@@ -15,17 +15,7 @@ from odedm.studies.spec import Study, parse
 
 _FOLDER = files(__package__).joinpath("ready")
 _PRINTED: dict[str, dict[str, Any]] = tomllib.loads(_FOLDER.joinpath("printed.toml").read_text(encoding="utf-8"))
-_FILES = (
-    "table4",
-    "dac-sweep",
-    "dac-runtime",
-    "ablation",
-    "distances",
-    "forgetting",
-    "density",
-    "equal-tuning",
-    "mini",
-)
+_FILES = sorted(path.name.removesuffix(".toml") for path in _FOLDER.iterdir() if path.name != "printed.toml")
 
 
 def _file(name: str) -> Study:
@@ -56,12 +46,12 @@ def printed(name: str, data: str) -> tuple[Grid, ...]:
 
     A variant is `none` or `odedm-k`.
     """
-    tables, metric = _PRINTED[name]["tables"], _PRINTED[name].get("metric", "acc_last")
+    tables = _PRINTED[name]["tables"]
     cells = [cell for cell in numbers() if cell.table.removesuffix(f"_{cell.data}") in tables]
     methods: dict[tuple[str, int, str], dict[str, None]] = {}
     for cell in cells:
         shown = cell.variant == "none" or cell.variant.removeprefix("odedm-").isdigit()
-        if cell.data == data and cell.metric == metric and shown:
+        if cell.data == data and cell.metric == "acc_last" and shown:
             place = cell.setting, int(cell.capacity), cell.variant
             methods.setdefault(place, {})[cell.method] = None
     if not methods:
