@@ -2,33 +2,23 @@
 
 import copy
 import json
-import os
-import sys
 import threading
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from interrupts import EVERY, interrupt, places_of
 from torch import nn
 
-import odedm
 from odedm import ODEDM, Learner, UsageError
 from odedm.core.tensor_archive import archive_checksum
 from odedm.learner import learner_state, turns
 from odedm.learner.turns import Turns
 from odedm.training import numerics
 
-PACKAGE = str(Path(odedm.__file__).parent)
 rng = np.random.default_rng(0)
 CENTERS = rng.normal(size=(6, 8)) * 2
 QUERY = rng.normal(size=(6, 8)).astype(np.float32)
-EVERY = int(os.environ.get("ODEDM_LINES_EVERY", "67"))
-"""Of the lines that run, each at its first and its last time, so many are passed over; none by hand."""
-
-
-class Interrupt(BaseException):
-    """Stands for KeyboardInterrupt, which pytest takes for its own."""
 
 
 def data(classes, amount=16, seed=0):
@@ -73,53 +63,6 @@ def answer(learner):
     before = again.predict_proba(QUERY).tobytes(), again.rows()["x"].tobytes(), again.rows_seen_, len(again.classes_)
     again.partial_fit(*data([0, 1], 8, seed=9))
     return *before, again.predict_proba(QUERY).tobytes(), again.rows()["x"].tobytes()
-
-
-def places_of(action, learner):
-    """The lines of the package that an action runs, each by how many lines ran before its first and its last time."""
-    places, count = {}, 0
-
-    def trace(frame, event, _argument):
-        nonlocal count
-        if not frame.f_code.co_filename.startswith(PACKAGE):
-            return None
-        if event == "line":
-            count += 1
-            first, _ = places.setdefault((frame.f_code.co_filename, frame.f_lineno), (count, count))
-            places[frame.f_code.co_filename, frame.f_lineno] = first, count
-        return trace
-
-    sys.settrace(trace)
-    try:
-        action(learner)
-    finally:
-        sys.settrace(None)
-    return sorted({at for both in places.values() for at in both})
-
-
-def interrupt(action, learner, at):
-    """Run an action until so many lines of the package have run, and interrupt it there; say where that was."""
-    count, place = 0, ""
-
-    def trace(frame, event, _argument):
-        nonlocal count, place
-        if not frame.f_code.co_filename.startswith(PACKAGE):
-            return None
-        count += event == "line"
-        if count == at and event == "line":
-            place = f"{frame.f_code.co_filename.removeprefix(PACKAGE)}:{frame.f_lineno}"
-            sys.settrace(None)
-            raise Interrupt
-        return trace
-
-    sys.settrace(trace)
-    try:
-        action(learner)
-    except Interrupt:
-        pass
-    finally:
-        sys.settrace(None)
-    return place
 
 
 def others_may_enter(learner):

@@ -385,7 +385,7 @@ def test_calls_that_cannot_be():
     for call, said in (
         (lambda: memory.sample(3, part="longer"), "Unknown part of a memory 'longer': did you mean 'long'"),
         (lambda: memory.sample(-1), "n must be a whole number, 0 or more"),
-        (lambda: memory.size(3), "Unknown part of a memory '3'"),
+        (lambda: memory.size(3), "part must be a name, one of all, short, long; 3 was given"),
         (memory.end_task, "give embed=, a function from images to features"),
         (lambda: memory.end_task(embed=lambda image: image[0]), r"embed must give features \[n, d\]; of 4 images"),
         (lambda: memory.end_task(embed=lambda image: image * torch.nan), "it has diverged"),

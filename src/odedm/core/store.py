@@ -56,7 +56,7 @@ class Store:
         if capacity < 0:
             raise UsageError(f"A memory's capacity must be 0 or more rows; {capacity} was given.")
         self.capacity = capacity
-        self._check_room(fields, torch.device(device))
+        check_room(capacity, fields, torch.device(device))
         self.columns: Rows = {
             field.name: torch.zeros((capacity, *field.shape), dtype=field.dtype, device=device) for field in fields
         }
@@ -72,18 +72,10 @@ class Store:
         # a copy has memory of its own, and writes to it are counted anew
         return {**vars(self), "_index": None}
 
-    def _check_room(self, fields: Sequence[ColumnSpec], device: torch.device) -> None:
-        """Refuse what would not fit, instead of being killed for it later."""
-        per_row = 8 + sum(torch.Size(field.shape).numel() * field.dtype.itemsize for field in fields)
-        if device.type == "cuda":
-            room = torch.cuda.mem_get_info(device)[1]
-        else:
-            room = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 2**63
-        if self.capacity * per_row > room:
-            raise UsageError(
-                f"A memory of {self.capacity} rows of {per_row} bytes needs {self.capacity * per_row / 2**30:.0f} GiB, "
-                f"and this machine has {room / 2**30:.0f}. Give a smaller capacity."
-            )
+    @property
+    def fields(self) -> list[ColumnSpec]:
+        """Return what its columns are."""
+        return [ColumnSpec(name, tuple(column.shape[1:]), column.dtype) for name, column in self.columns.items()]
 
     def insert(self, rows: Rows, priority: Tensor, *, groups: int = 1) -> None:
         """Keep the largest priorities among what is stored and what is offered.
@@ -215,3 +207,17 @@ class Store:
     def clear(self) -> None:
         """Mark every slot empty."""
         self.priority.fill_(EMPTY)
+
+
+def check_room(capacity: int, fields: Sequence[ColumnSpec], device: torch.device) -> None:
+    """Refuse a store that would not fit, instead of being killed for it later."""
+    per_row = 8 + sum(torch.Size(field.shape).numel() * field.dtype.itemsize for field in fields)
+    if device.type == "cuda":
+        room = torch.cuda.mem_get_info(device)[1]
+    else:
+        room = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 2**63
+    if capacity * per_row > room:
+        raise UsageError(
+            f"A memory of {capacity} rows of {per_row} bytes needs {capacity * per_row / 2**30:.0f} GiB, and this "
+            f"machine has {room / 2**30:.0f}. Give a smaller capacity."
+        )

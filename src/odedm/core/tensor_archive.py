@@ -75,6 +75,20 @@ def _save_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, st
         raise OSError(code, os.strerror(code) if number else str(error), str(path)) from error
 
 
+def packed(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a state with its tensors as bytes: another process must not be sent handles of shared memory."""
+    from safetensors.torch import save
+
+    return {**state, "tensors": save(state["tensors"])}
+
+
+def unpacked(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the state that was `packed`."""
+    from safetensors.torch import load
+
+    return {**state, "tensors": load(state["tensors"])}
+
+
 def read_head(path: Path, schema: str) -> dict[str, Any]:
     """Return the head of an archive without a look at its tensors; InvalidFileError where it is none of this format."""
     with _opened(path, "np") as file:

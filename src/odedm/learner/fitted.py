@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
@@ -33,7 +33,6 @@ KEPT_EVENTS = 100
 CANDIDATES = "candidates"
 CROWDED = "no room for candidates"
 RESTLESS = "nothing rests"
-INTERRUPTED = "it was interrupted"
 
 
 @dataclass
@@ -89,9 +88,14 @@ class Fitted:
                 f"was saved, with a lower learning rate lr, which is {self.engine.method.lr:g}, or scale the rows."
             )
 
-    def consolidate(self, numbers: list[int]) -> list[Any]:
-        """Keep prototypes of some classes for good; return the labels of which there are some."""
-        outcome = self.engine.pin(numbers)
+    def consolidate(self, numbers: list[int], on_change: Callable[[], object] | None = None) -> list[Any]:
+        """Keep prototypes of some classes for good; return the labels of which there are some.
+
+        `on_change` is called when they are chosen, before anything is changed.
+        """
+        outcome = self.engine.pin(numbers, on_change)
+        if on_change:  # where nothing is ever pinned it was not called
+            on_change()
         for number in numbers:
             self.arrivals.waiting.pop(number, None)
         self._note("pinned", outcome.pinned)
@@ -136,19 +140,6 @@ class Fitted:
                     f"{short_repr(list(self.labels.classes), 200)}."
                 )
         return [self.labels.number(label) for label in listed]
-
-
-class Changing:
-    """A block that changes a learner: until it is over, whatever ends it leaves the learner broken, and it says so."""
-
-    def __init__(self, learner: FittedLearner) -> None:
-        self._learner = learner
-
-    def __enter__(self) -> None:
-        self._learner._broken = INTERRUPTED
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _traceback: object) -> None:
-        self._learner._broken = "" if kind is None else str(error) or kind.__name__
 
 
 class FittedLearner(Estimator, Classifier):

@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from safetensors.torch import load as load_bytes
-from safetensors.torch import save as save_bytes
 from torch import Tensor
 
 from odedm.core.errors import InvalidFileError, UsageError, require, short_repr
@@ -83,16 +81,6 @@ def _plain_parameters(learner: Learner) -> dict[str, Any]:
     values["trigger"] = values["trigger"] is not None
     values["scaling"] = "fixed" if isinstance(learner.scaling, Transform) else learner.scaling
     return values | {"memory": memory_to_dict(fitted.engine.plan.memory)}
-
-
-def packed(state: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Return a state as plain data and bytes: another process must not be sent handles of shared memory."""
-    return None if state is None else {"head": state["head"], "tensors": save_bytes(state["tensors"])}
-
-
-def unpacked(state: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Return the state that was `packed`."""
-    return None if state is None else {"head": state["head"], "tensors": load_bytes(state["tensors"])}
 
 
 def write(state: Mapping[str, Any], path: Path) -> Path:

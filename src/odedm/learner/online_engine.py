@@ -91,10 +91,10 @@ class OnlineEngine(Engine):
         self.memory.add(rows, self.view, rng=self.memory_rng)
         return crowded
 
-    def pin(self, classes: list[int]) -> ConsolidationOutcome:
-        """Choose prototypes of classes now."""
+    def pin(self, classes: list[int], on_change: Callable[[], object] | None = None) -> ConsolidationOutcome:
+        """Choose prototypes of classes now; `on_change` is called before the first row moves."""
         self._predictor = None
-        return self.memory.consolidate(classes, self.view)
+        return self.memory.consolidate(classes, self.view, on_change=on_change)
 
     def release(self, classes: list[int]) -> int:
         """Forget the prototypes of classes; return how many rows that were."""

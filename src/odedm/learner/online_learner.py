@@ -13,14 +13,16 @@ from torch import Tensor
 from odedm.core.errors import UsageError, short_repr
 from odedm.core.files import as_path
 from odedm.core.row_schema import RowSchema
+from odedm.core.tensor_archive import packed, unpacked
 from odedm.core.validators import Int
 from odedm.learner import learner_state
 from odedm.learner.config import MOST_THREADS, LearnerConfig
-from odedm.learner.fitted import Changing, Fitted, FittedLearner
+from odedm.learner.fitted import Fitted, FittedLearner
 from odedm.learner.from_model import continued
 from odedm.learner.label_encoder import LabelEncoder, read_announced, read_labels
 from odedm.learner.learner_net import check_growth
 from odedm.learner.online_engine import OnlineEngine
+from odedm.memory.changing import Changing
 
 if TYPE_CHECKING:
     from odedm.learner.trained_model import TrainedModel
@@ -210,8 +212,8 @@ class Learner(FittedLearner):
                 self._consolidate_due(fitted, before, [])
         if self.trigger is not None:  # it is told of this update, and may ask the learner by other threads
             triggered = self._triggered(fitted)
-            with self._turns.locked(), Changing(self):
-                self._consolidate_due(fitted, before, triggered)
+            with self._turns.locked(), Changing(self, later=True) as changing:
+                self._consolidate_due(fitted, before, triggered, changing.begin)
 
     def _triggered(self, fitted: Fitted) -> list[int]:
         """Return the classes for which the trigger says that they are due."""
@@ -221,13 +223,15 @@ class Learner(FittedLearner):
             return fitted.arrivals.fresh() if answer else []
         return fitted.numbers_of(answer)
 
-    def _consolidate_due(self, fitted: Fitted, before: int, triggered: list[int]) -> None:
+    def _consolidate_due(
+        self, fitted: Fitted, before: int, triggered: list[int], on_change: Callable[[], object] | None = None
+    ) -> None:
         """Consolidate all classes in their round, else those that are triggered, else those that rest."""
         arrivals = fitted.arrivals
         due = [] if arrivals.is_full_round(before, self.every) else triggered
         due = due or arrivals.due(before, self.every, self.patience)
         if due:
-            fitted.consolidate(due)
+            fitted.consolidate(due, on_change)
         elif self.patience and not (self.every or self.trigger) and before < SOON * self.patience <= arrivals.rows:
             fitted.note_restless(self.patience)
 
@@ -243,8 +247,8 @@ class Learner(FittedLearner):
         with self._turns.writing(), self._numerics(self._fitted), self._turns.locked():
             fitted = self._ready()
             numbers = fitted.arrivals.fresh() if labels is None else fitted.numbers_of(labels)
-            with Changing(self):
-                pinned = fitted.consolidate(numbers)
+            with Changing(self, later=True) as changing:
+                pinned = fitted.consolidate(numbers, changing.begin)
         self._give_warnings()
         return pinned
 
@@ -323,15 +327,14 @@ class Learner(FittedLearner):
 
     def __getstate__(self) -> dict[str, Any]:
         with self._turns.locked():
-            state = learner_state.capture(self) if self._fitted is not None else None
-            return {"parameters": self.get_params(), "state": learner_state.packed(state)}
+            state = packed(learner_state.capture(self)) if self._fitted is not None else None
+            return {"parameters": self.get_params(), "state": state}
 
     def __setstate__(self, stored: dict[str, Any]) -> None:
         vars(self).update(stored["parameters"])
         self._begin()
-        state = learner_state.unpacked(stored["state"])
-        if state is not None:
-            self._fitted = learner_state.restored(self, state)
+        if stored["state"] is not None:
+            self._fitted = learner_state.restored(self, unpacked(stored["state"]))
 
     def _check_pace(self) -> None:
         pace = self.batch, self.threads, self.patience, self.every, self.trigger

@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import threading
 import time
+import weakref
+from functools import partial
 from typing import Protocol
-from weakref import WeakSet
 
 from odedm.core.errors import UsageError
 
@@ -35,8 +36,8 @@ class Turns:
         self.waiting: set[int] = set()
         self.torn = False
         """Whether this process was forked in the midst of an update."""
-        with _forking:
-            _all.add(self)
+        # no lock is needed for it, which an interrupt could leave locked: Python changes a dictionary at once
+        _all[id(self)] = weakref.ref(self, partial(_forget, id(self)))
 
     def locked(self) -> Turn:
         """Return a block in which no other thread touches the state."""
@@ -81,16 +82,25 @@ class Turn:
         self._release()  # where an interrupt has kept `__exit__` from it
 
 
-_all: WeakSet[Turns] = WeakSet()
+_all: dict[int, weakref.ref[Turns]] = {}
 _forking = threading.Lock()
 _taken: list[Turns] = []
+
+
+def _forget(key: int, reference: object) -> None:
+    if _all.get(key) is reference:
+        del _all[key]
+
+
+def _living() -> list[Turns]:
+    return [turns for reference in list(_all.values()) if (turns := reference()) is not None]
 
 
 def _before_fork() -> None:
     """Wait until no learner is in the midst of an update."""
     _forking.acquire()
     end = time.monotonic() + LONGEST_WAIT
-    _taken[:] = [turns for turns in _all if turns.lock.acquire(timeout=max(0.0, end - time.monotonic()))]
+    _taken[:] = [turns for turns in _living() if turns.lock.acquire(timeout=max(0.0, end - time.monotonic()))]
 
 
 def _after_fork_in_parent() -> None:
@@ -102,7 +112,7 @@ def _after_fork_in_parent() -> None:
 def _after_fork_in_child() -> None:
     """Begin anew: of the parent's other threads only what they held is left."""
     taken = {id(turns) for turns in _taken}
-    for turns in _all:
+    for turns in _living():
         if id(turns) in taken:
             turns.lock.release()
         else:

@@ -155,13 +155,10 @@ class Buffer(ABC):
 
     def _rebuild(self, capacity: int, keep: Tensor) -> None:
         """Make a new store with the marked rows [old capacity], those of the largest priorities where not all fit."""
-        old, fields = (
-            self.store,
-            [ColumnSpec(name, tuple(c.shape[1:]), c.dtype) for name, c in self.store.columns.items()],
-        )
+        old = self.store
         amount = min(capacity, int(keep.sum()))
         slot = old.priority.where(keep, EMPTY).topk(amount).indices.sort().values
-        self.capacity, self.store = capacity, Store(capacity, fields, old.priority.device)
+        self.capacity, self.store = capacity, Store(capacity, old.fields, old.priority.device)
         home = torch.arange(amount, device=slot.device)
         self.store.write(home, old.read(slot))
         self.store.priority[home] = old.priority[slot]

@@ -201,8 +201,7 @@ class ClassReservoirPool(CandidatePool):
     def _rebuild(self, labels: Sequence[int]) -> None:
         """Make a store with compartments of these labels only; those that are here already keep their rows."""
         old, device = self.store, self.store.priority.device
-        fields = [ColumnSpec(name, tuple(c.shape[1:]), c.dtype) for name, c in old.columns.items()]
-        self.store = Store(self.per_class * len(labels), fields, device)
+        self.store = Store(self.per_class * len(labels), old.fields, device)
         for place, label in enumerate(labels):
             if label == FREE:
                 continue

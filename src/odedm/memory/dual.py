@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
 
 from odedm.core.errors import UsageError
 from odedm.core.rows import MemoryPart, ModelView, Rows, Task, count, distinct, take
+from odedm.core.store import check_room
 from odedm.core.stored_names import stored
 from odedm.core.timer import Timer
 from odedm.core.validators import LARGEST
@@ -106,10 +106,11 @@ class DualBuffer:
         candidates: Rows | None = None,
         annotate: Callable[[Rows], Rows] | None = None,
         all_or_nothing: bool = False,
+        on_change: Callable[[], object] | None = None,
     ) -> ConsolidationOutcome:
         """Choose prototypes of classes anew and pin them; other classes lose their last ones where shares shrink.
 
-        Where the network cannot be asked nothing changes, and no generator moves.
+        Where the choice ends early, for the network cannot be asked say, nothing changes, and no generator moves.
 
         Args:
             classes: their labels.
@@ -117,6 +118,7 @@ class DualBuffer:
             candidates: to choose from in the place of the pool's.
             annotate: gives new values of columns of the chosen rows.
             all_or_nothing: change nothing if any class is refused or missing. Else what fits is pinned.
+            on_change: called when all is chosen, before the first row moves.
         """
         if self.selector is None:
             return ConsolidationOutcome()
@@ -126,8 +128,13 @@ class DualBuffer:
         if all_or_nothing and (outcome.refused or outcome.missing):
             outcome.pinned = []
             return outcome
+        rng = self.rng.clone_state()
+        chosen = self._chosen(outcome, rows, view, annotate, rng)
+        if on_change:
+            on_change()
         if outcome.pinned:
-            self._pin(outcome, moving, rows, view, annotate)
+            self.rng.set_state(rng.get_state())
+            self._pin(outcome, moving, chosen)
         self.forget_candidates(classes)
         return outcome
 
@@ -148,36 +155,37 @@ class DualBuffer:
         # a prototype that came from the pool may be among the short-term rows, too
         return take(rows, distinct(rows["index"])) if moving else rows
 
-    def _pin(
+    def _chosen(
         self,
         outcome: ConsolidationOutcome,
-        moving: Sequence[int],
         rows: Rows,
         view: ModelView,
         annotate: Callable[[Rows], Rows] | None,
-    ) -> None:
-        """Choose prototypes of the classes that were admitted, make room for them, and pin them."""
-        classes, quota = outcome.pinned, outcome.quota
-        with _unmoved(self.rng):
-            chosen = [
-                self._choose(k, [label for label in classes if quota[label] == k], rows, view)
-                for k in sorted({quota[label] for label in classes})
-            ]
-            if annotate:
-                chosen = [part | annotate(part) for part in chosen]
-        self.forget_candidates(self.closing(outcome.rows, classes))
-        self._forget_prototypes(classes, quota)
+        rng: torch.Generator,
+    ) -> list[Rows]:
+        """Return prototypes of the classes that were admitted."""
+        quota = outcome.quota
+        chosen = [
+            self._choose(k, [label for label in outcome.pinned if quota[label] == k], rows, view, rng)
+            for k in sorted({quota[label] for label in outcome.pinned})
+        ]
+        return [part | annotate(part) for part in chosen] if annotate else chosen
+
+    def _choose(self, k: int, classes: Sequence[int], rows: Rows, view: ModelView, rng: torch.Generator) -> Rows:
+        """Return k prototypes of each of these classes."""
+        assert self.selector is not None
+        select = replace(self.selector, k=k)
+        return select(rows, classes, view, rng=rng, timer=self.timer, on_selection=self.on_selection)
+
+    def _pin(self, outcome: ConsolidationOutcome, moving: Sequence[int], chosen: Sequence[Rows]) -> None:
+        """Make room for the prototypes that were chosen, and pin them."""
+        self.forget_candidates(self.closing(outcome.rows, outcome.pinned))
+        self._forget_prototypes(outcome.pinned, outcome.quota)
         if moving:
             self._forget_moved([_of_classes(part, moving) for part in chosen])
         for part in chosen:
             if count(part):
                 self.buffer.pin(part)
-
-    def _choose(self, k: int, classes: Sequence[int], rows: Rows, view: ModelView) -> Rows:
-        """Return k prototypes of each of these classes."""
-        assert self.selector is not None
-        select = replace(self.selector, k=k)
-        return select(rows, classes, view, rng=self.rng, timer=self.timer, on_selection=self.on_selection)
 
     def _forget_prototypes(self, classes: Sequence[int], quota: dict[int, int]) -> None:
         """Unpin what is chosen anew or beyond its quota."""
@@ -214,10 +222,13 @@ class DualBuffer:
         labels = {*self.rows()["label"].tolist(), *(self.pool.classes() if self.pool else ())}
         return [label for label in classes if label in labels]
 
-    def resize(self, capacity: int, quota: FixedQuota | EqualShare) -> None:
+    def resize(
+        self, capacity: int, quota: FixedQuota | EqualShare, on_change: Callable[[], object] | None = None
+    ) -> None:
         """Give memory and candidates another number of rows in all, and prototypes another quota, which they keep to.
 
-        Where prototypes need their room candidates end, the oldest first. What is refused changes nothing.
+        Where prototypes need their room candidates end, the oldest first. What is refused changes nothing; `on_change`
+        is called before the first row moves.
         """
         pinned, most = self.rows(MemoryPart.LONG), LARGEST
         room, held = capacity - self.reserved(self.candidate_classes()), len(amounts(pinned))
@@ -231,6 +242,9 @@ class DualBuffer:
                 f"{capacity} rows cannot hold the {left} long-term rows. Release classes first, or give a larger "
                 "capacity."
             )
+        check_room(capacity, self.buffer.store.fields, self.buffer.store.priority.device)
+        if on_change:
+            on_change()
         self.forget_candidates(self.closing(left, capacity=capacity))
         self.buffer.unpin(self.buffer.store.columns["prototype"] >= most)
         self.quota = quota
@@ -300,14 +314,3 @@ AnyBuffer = Buffer | DualBuffer
 
 def _of_classes(rows: Rows, classes: Sequence[int]) -> Rows:
     return take(rows, is_among(rows["label"], classes).nonzero().flatten())
-
-
-@contextmanager
-def _unmoved(rng: torch.Generator) -> Iterator[None]:
-    """Return a block after which a generator is where it was, should the block fail."""
-    before = rng.get_state()
-    try:
-        yield
-    except BaseException:
-        rng.set_state(before)
-        raise

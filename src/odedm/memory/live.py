@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load as tensors_from_bytes
-from safetensors.torch import save as tensors_to_bytes
 
 from odedm.core.errors import UsageError, short_repr, unknown_name_error
 from odedm.core.rng import derive_seed, generator
 from odedm.core.row_schema import RowSchema
 from odedm.core.rows import MemoryPart, Task, count
-from odedm.core.validators import Int
+from odedm.core.tensor_archive import packed, unpacked
+from odedm.core.validators import Choice, Int
 from odedm.memory import live_state
 from odedm.memory.buffer import TaskEndBuffer
 from odedm.memory.callback_view import Annotate, CallbackModelView, Embed, class_list
+from odedm.memory.changing import Changing, check_sound
 from odedm.memory.dual import DualBuffer
 from odedm.memory.open_stream import INDEX, OF_METHODS, TASK, empty_dual, generators, quota_of, settle
 from odedm.memory.settings import ODEDM, MemorySettings
@@ -30,7 +30,8 @@ class DualMemory:
 
     Rows are vectors or images with whole numbers as labels, numpy's or torch's, and come back as they were given.
     Columns beyond these are whatever the first `add` has. `from_config` makes one of a configuration, of which
-    replay and gamma say nothing here: there is no method, and the loop draws from the part that it names.
+    replay and gamma say nothing here: there is no method, and the loop draws from the part that it names. One thread
+    at a time may use it. An interrupt in the midst of a change makes it refuse all that is asked of it afterwards.
 
     Args:
         capacity: rows in all (λ), short-term and long-term together.
@@ -104,6 +105,7 @@ class DualMemory:
         self._schema: RowSchema | None = None
         self._dual: DualBuffer | None = None
         self._new_classes: dict[int, None] = {}  # since the last call of end_task, by arrival
+        self._broken = ""  # why it is of no use any more
         self._worker_seed: int | None = None
 
     @property
@@ -118,12 +120,13 @@ class DualMemory:
         settings, share = self.settings, ""
         if isinstance(settings, ODEDM):
             share = f", k={settings.k}" if settings.k is not None else f", rho={settings.rho:g}"
-        held = f"{self.size('short')} short-term, {self.size('long')} long-term"
+        held = "broken" if self._broken else f"{self.size('short')} short-term, {self.size('long')} long-term"
         return f"<DualMemory of {settings.capacity} rows{share}: {held}>"
 
     def size(self, part: str | MemoryPart = "all") -> int:
         """Return how many rows a part ("all", "short" or "long") holds; candidates belong to neither."""
         part = _part(part)
+        self._check_sound()
         return self._dual.size(part) if self._dual else 0
 
     def add(self, images: Any, labels: Any, **columns: Any) -> None:
@@ -139,21 +142,27 @@ class DualMemory:
         >>> sorted(memory.rows())
         ['images', 'labels', 'logits', 'prototype']
         """
+        self._check_sound()
         if self._schema is None:
             schema, rows = RowSchema.of_rows(images, labels, columns)
         else:
             schema, rows = self._schema, self._schema.read_rows(images, labels, columns)
-        dual = self._dual or empty_dual(self.settings, schema, self.device, self._rngs)
+        dual, rngs, first = self._dual, self._rngs, self._dual is None
+        if dual is None:  # what is refused leaves not even a generator moved
+            rngs = {name: rng.clone_state() for name, rng in rngs.items()}
+            dual = empty_dual(self.settings, schema, self.device, rngs)
         rows = {name: column.to(self.device) for name, column in rows.items()}
         if INDEX.name in dual.columns:
             rows[INDEX.name] = dual.buffer.num_seen + torch.arange(count(rows), device=self.device)
         if TASK.name in dual.columns:
             rows[TASK.name] = torch.full_like(rows["label"], self.tasks)
         new = dict.fromkeys(rows["label"].tolist()) if dual.selector or dual.pool else {}
-        dual.join([*new])
-        dual.add(rows, CallbackModelView(schema), rng=self._rngs["memory"])
-        self._schema, self._dual = schema, dual
-        self._new_classes |= new
+        with Changing(self, later=first) as changing:
+            dual.join([*new])
+            dual.add(rows, CallbackModelView(schema), rng=rngs["memory"])
+            changing.begin()
+            self._rngs, self._schema, self._dual = rngs, schema, dual
+            self._new_classes |= new
 
     def sample(self, n: int, part: str | MemoryPart = "all") -> dict[str, Any]:
         """Draw rows uniformly at random, none of them twice.
@@ -198,13 +207,15 @@ class DualMemory:
         schema, dual = self._known()
         view = CallbackModelView(schema, embed, annotate)
         new, rows = list(self._new_classes), dual.pool.rows() if dual.pool else {}
-        self._pin(dual.with_rows(new) if classes is None else class_list(classes), view)
-        if isinstance(dual.buffer, TaskEndBuffer) and new:
-            task = Task(self.tasks, self.tasks + 2, tuple(new), rows)
-            dual.buffer.end_task(task, view, rng=self._rngs["memory borders"])
-        dual.forget_candidates(new)
-        self._new_classes.clear()
-        self.tasks += 1
+        ending = dual.with_rows(new) if classes is None else class_list(classes)
+        with Changing(self, later=True) as changing:
+            self._pin(ending, view, changing)
+            if isinstance(dual.buffer, TaskEndBuffer) and new:
+                task = Task(self.tasks, self.tasks + 2, tuple(new), rows)
+                dual.buffer.end_task(task, view, rng=self._rngs["memory borders"])
+            dual.forget_candidates(new)
+            self._new_classes.clear()
+            self.tasks += 1
 
     def consolidate(
         self, classes: Iterable[int] | int, *, embed: Embed | None = None, annotate: Annotate | None = None
@@ -219,22 +230,25 @@ class DualMemory:
         schema, dual = self._known()
         if isinstance(dual.buffer, TaskEndBuffer):
             raise UsageError("This memory's policy chooses rows when a task ends: call end_task instead.")
-        self._pin(class_list(classes), CallbackModelView(schema, embed, annotate))
+        labels = class_list(classes)
+        with Changing(self, later=True) as changing:
+            self._pin(labels, CallbackModelView(schema, embed, annotate), changing)
 
-    def _pin(self, classes: list[int], view: CallbackModelView) -> None:
+    def _pin(self, classes: list[int], view: CallbackModelView, changing: Changing) -> None:
         """Pin prototypes of all these classes, or of none and say why."""
         _, dual = self._known()
         # rows bring along what they had in the stream, in the place of which `annotate` gives new values
         asked = replace(view, annotation=None)
-        outcome = dual.consolidate(classes, asked, annotate=view.annotate, all_or_nothing=True)
+        how: dict[str, Any] = {"annotate": view.annotate, "all_or_nothing": True, "on_change": changing.begin}
+        outcome = dual.consolidate(classes, asked, **how)
         if outcome.missing:
-            came = f"Since the last call came: {', '.join(map(str, self._new_classes))}."
+            came = ", ".join(map(str, self._new_classes)) or "none"
             raise UsageError(
-                f"There are no rows of class {outcome.missing[0]} to choose from"
-                + (f". {came}" if self._new_classes else ": none came since the last call. Add some first.")
+                f"There are no rows of class {outcome.missing[0]} to choose from; since the last call came {came}."
             )
         if outcome.error:
             raise outcome.error
+        changing.begin()  # where nothing is ever pinned it has not begun
         for label in classes:
             self._new_classes.pop(label, None)
 
@@ -248,7 +262,9 @@ class DualMemory:
             How many rows that were.
         """
         classes = class_list(labels)
-        return self._dual.release(classes) if self._dual else 0
+        self._check_sound()
+        with Changing(self):
+            return self._dual.release(classes) if self._dual else 0
 
     def resize(self, capacity: int) -> None:
         """Give the memory another number of rows: short-term rows go at random, prototypes only as rho says.
@@ -257,12 +273,15 @@ class DualMemory:
             capacity: rows in all (λ). One that cannot hold what is pinned by k is refused.
         """
         settings = replace(self.settings, capacity=Int(1).validate("capacity", capacity))
-        if self._dual:
-            self._dual.resize(settings.capacity, quota_of(settings))
-        self.settings = settings
+        self._check_sound()
+        with Changing(self, later=True) as changing:
+            if self._dual:
+                self._dual.resize(settings.capacity, quota_of(settings), changing.begin)
+            self.settings = settings
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything as tensors and plain values, safe for `torch.save` and for reading with weights_only."""
+        self._check_sound()
         return live_state.capture(self)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -308,25 +327,24 @@ class DualMemory:
             self._rngs["draw"] = generator(derive_seed(self.seed, "draw"), f"worker {worker.seed}", self.device)
         return self._rngs["draw"]
 
+    def _check_sound(self) -> None:
+        check_sound(self, "memory")
+
     def _known(self) -> tuple[RowSchema, DualBuffer]:
+        self._check_sound()
         if self._schema is None or self._dual is None:
             raise UsageError("Nothing was added to this memory yet: call add(images, labels) first.")
         return self._schema, self._dual
 
     def __getstate__(self) -> dict[str, Any]:
-        state = self.state_dict()  # tensors as bytes: those that are passed to a spawned process share open files
-        return {"state": {**state, "tensors": tensors_to_bytes(state["tensors"])}, "device": str(self.device)}
+        return {"state": packed(self.state_dict()), "device": str(self.device)}
 
     def __setstate__(self, stored: dict[str, Any]) -> None:
-        state = {**stored["state"], "tensors": tensors_from_bytes(stored["state"]["tensors"])}
+        state = unpacked(stored["state"])
         self._begin(live_state.settings_in(state), state["seed"], stored["device"])
         self.load_state_dict(state)
 
 
 def _part(part: str | MemoryPart) -> MemoryPart:
-    names = [known.value for known in MemoryPart]
-    if isinstance(part, MemoryPart):
-        return part
-    if part not in names:
-        raise unknown_name_error("part of a memory", str(part), names)
-    return MemoryPart(part)
+    parts = Choice("part of a memory", {known.value: known for known in MemoryPart})
+    return part if isinstance(part, MemoryPart) else MemoryPart(parts.validate("part", part))

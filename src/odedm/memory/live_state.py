@@ -21,6 +21,7 @@ from odedm.core.tensor_archive import read_archive, write_archive
 from odedm.core.validators import LARGEST
 from odedm.memory.buffer import Buffer
 from odedm.memory.candidate_pool import CandidatePool, ClassReservoirPool, TaskPool
+from odedm.memory.changing import Changing
 from odedm.memory.open_stream import OF_METHODS, PURPOSES, Generators, empty_dual, generators
 from odedm.memory.settings import MemorySettings, NoMemory, memory_from_dict, memory_to_dict
 
@@ -100,8 +101,9 @@ def restore(memory: DualMemory, state: Mapping[str, Any]) -> None:
             restore_parts(dual.buffer, dual.pool, settings.capacity, state)
     except InvalidFileError as error:
         raise UsageError(f"The state of a memory cannot be used: {error}.") from error
-    memory.settings, memory.seed, memory.tasks = settings, seed, tasks
-    memory._rngs, memory._schema, memory._dual, memory._new_classes = rngs, schema, dual, new_classes
+    with Changing(memory):
+        memory.settings, memory.seed, memory.tasks = settings, seed, tasks
+        memory._rngs, memory._schema, memory._dual, memory._new_classes = rngs, schema, dual, new_classes
 
 
 def _labels(value: Any, name: str) -> list[int]:
