@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from odedm import ColumnSpec, Rows
-from odedm.memory.reservoir import ReservoirMemory
+from odedm.memory.reservoir import ReservoirBuffer
 
 LABEL, LOGITS = ColumnSpec("label", dtype=torch.int64), ColumnSpec("logits", (10,))
 FIELDS = [ColumnSpec("image", (3, 32, 32), torch.uint8), LABEL, LOGITS]
@@ -91,10 +91,10 @@ def in_turns(item: Sequence[Callable[[], object]], rounds: int, calls: int = CAL
     return best
 
 
-def filled(capacity: int, rng: torch.Generator) -> tuple[ReservoirMemory, Loop]:
+def filled(capacity: int, rng: torch.Generator) -> tuple[ReservoirBuffer, Loop]:
     """Both memories, full."""
-    memory, loop, stream = ReservoirMemory(capacity, FIELDS), Loop(capacity), rows(capacity)
-    memory.see(stream, rng=rng)
+    memory, loop, stream = ReservoirBuffer(capacity, FIELDS), Loop(capacity), rows(capacity)
+    memory.add(stream, None, rng=rng)
     loop.add(stream)
     return memory, loop
 
@@ -105,18 +105,18 @@ def against_a_loop(capacity: int, rounds: int) -> list[dict[str, Any]]:
     batch, pins = rows(BATCH), {**rows(PINS), "prototype": torch.arange(PINS)}
     old = filled(capacity, rng)
     for _ in range(capacity * 6 // BATCH + 600):  # a stream well past the capacity: most newcomers are turned away
-        old[0].see(batch, rng=rng)
+        old[0].add(batch, None, rng=rng)
         old[1].add(batch)
     young = [filled(capacity, rng) for _ in range(rounds)]
     first, other, ours, theirs = (iter(young) for _ in range(4))
     cases: list[tuple[str, Callable[[], object], Callable[[], object], int]] = [
         (
             "add, early (most rows enter)",
-            lambda: next(first)[0].see(batch, rng=rng),
+            lambda: next(first)[0].add(batch, None, rng=rng),
             lambda: next(other)[1].add(batch),
             1,
         ),
-        ("add, late (few rows enter)", lambda: old[0].see(batch, rng=rng), lambda: old[1].add(batch), CALLS),
+        ("add, late (few rows enter)", lambda: old[0].add(batch, None, rng=rng), lambda: old[1].add(batch), CALLS),
         (f"sample {BATCH}", lambda: old[0].sample(BATCH, rng=rng), lambda: old[1].sample(BATCH), CALLS),
         (f"pin {PINS}", lambda: next(ours)[0].pin(pins), lambda: next(theirs)[1].pin(pins), 1),
     ]
@@ -131,12 +131,12 @@ def growth(capacities: Sequence[int], rounds: int) -> list[dict[str, Any]]:
     """Return microseconds of `add` and `sample` in full memories of these sizes, in turns."""
     rng, batch, memories = torch.Generator().manual_seed(0), rows(BATCH, SMALL), []
     for capacity in capacities:
-        memory = ReservoirMemory(capacity, SMALL)
-        memory.see(rows(capacity, SMALL), rng=rng)
+        memory = ReservoirBuffer(capacity, SMALL)
+        memory.add(rows(capacity, SMALL), None, rng=rng)
         memory.num_seen.fill_(capacity)
         memory.store.priority.pow_(0.1)  # as after a stream of ten times the rows, so that a tenth of them enters
         memories.append(memory)
-    add = in_turns([lambda m=m: m.see(batch, rng=rng) for m in memories], rounds)  # type: ignore[misc]
+    add = in_turns([lambda m=m: m.add(batch, None, rng=rng) for m in memories], rounds)  # type: ignore[misc]
     sample = in_turns([lambda m=m: m.sample(BATCH, rng=rng) for m in memories], rounds)  # type: ignore[misc]
     return [
         {"capacity": capacity, "add": a, "sample": s} for capacity, a, s in zip(capacities, add, sample, strict=True)

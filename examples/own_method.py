@@ -45,13 +45,13 @@ class Focal(odedm.Method):
 class Hard(odedm.Memory):
     """A weighted reservoir: a row with a large loss is likelier to be kept."""
 
-    def add(self, rows: odedm.Rows, probe: odedm.ModelView, *, rng: torch.Generator) -> None:
+    def add(self, rows: odedm.Rows, view: odedm.ModelView, *, rng: torch.Generator) -> None:
         """The rows with the largest keys stay."""
-        _, loss = probe.features_and_losses(rows)
+        _, loss = view.features_and_losses(rows)
         luck = torch.rand(len(loss), dtype=torch.float64, generator=rng, device=loss.device)
         self.insert(rows, (luck ** (1 / (loss.double() + 0.1))).clamp(max=1 - 1e-9))
 
-    def end_task(self, task: odedm.Task, probe: odedm.ModelView, *, rng: torch.Generator) -> None:
+    def end_task(self, task: odedm.Task, view: odedm.ModelView, *, rng: torch.Generator) -> None:
         """Nothing changes at a border."""
 
 

@@ -11,7 +11,7 @@ from safetensors.numpy import load_file
 
 from odedm.data.opening import load_dataset
 from odedm.memory.build_context import StreamShape
-from odedm.memory.prototype_quotas import class_quotas
+from odedm.memory.quotas import class_quotas
 from odedm.memory.settings import memory_from_dict
 from odedm.results.folder import CHOICE, EVIDENCE_FILE, FEATURES, FILE, MEMORY_FILE, STORED
 from odedm.results.result import Result

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 from odedm import ColumnSpec, Task
 from odedm.core.rng import generator
-from odedm.memory.reservoir import ReservoirMemory
+from odedm.memory.reservoir import ReservoirBuffer
 from odedm.nets.small import MLP, SmallCNN
 from odedm.stream.augment import Transform
 from odedm.training.model_view import MethodView
@@ -54,7 +54,7 @@ class Bench:
     """One method on one net with one memory."""
 
     def __init__(
-        self, kind, *, net=None, policy=ReservoirMemory, capacity=12, draw=6, transform=PLAIN, retrieval=None, **options
+        self, kind, *, net=None, policy=ReservoirBuffer, capacity=12, draw=6, transform=PLAIN, retrieval=None, **options
     ):
         self.net = (net or mlp()).train()
         self.method = kind(net=self.net, draw=draw, **options)

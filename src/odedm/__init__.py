@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from odedm.learner.trained_model import TrainedModel, load
     from odedm.memory.buffer import Buffer as Memory
     from odedm.memory.live import DualMemory
+    from odedm.memory.quotas import prototypes_per_class
     from odedm.memory.replay_stream import ReplayStream
     from odedm.memory.settings import ODEDM, Native, NoMemory, Reservoir
     from odedm.methods.base import Method, Replay
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from odedm.report.notebook import Results
     from odedm.report.run_study import study
     from odedm.results.result import Result
-    from odedm.selection.budget import prototypes_per_class
     from odedm.selection.distance import Distance
     from odedm.selection.prototype_settings import DAC, L1, L2, MMD, Herding, Prototypes, Random, Sinkhorn
     from odedm.selection.select import select
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from odedm.training.training_log import LearnerLog
 
 _HOMES = {
-    "prototypes_per_class": "selection.budget",
+    "prototypes_per_class": "memory.quotas",
     "Distance": "selection.distance",
     "select": "selection.select",
     "UsageError": "core.errors",

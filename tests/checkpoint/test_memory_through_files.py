@@ -18,7 +18,7 @@ from odedm.core.rows import ColumnSpec, MemoryPart, Task
 from odedm.core.timer import Timer
 from odedm.memory.candidate_pool import ClassReservoirPool
 from odedm.memory.dual import DualBuffer
-from odedm.memory.prototype_quotas import FixedQuota
+from odedm.memory.quotas import FixedQuota
 from odedm.selection.distance import L2
 from odedm.selection.selector import PrototypeSelector
 

@@ -18,7 +18,7 @@ from odedm.core.rng import generator
 from odedm.core.rows import ColumnSpec
 from odedm.core.store import Store
 from odedm.core.stored_names import STORED, stored, stored_name, transient
-from odedm.memory.reservoir import ReservoirMemory
+from odedm.memory.reservoir import ReservoirBuffer
 from odedm.methods.base import Method
 from odedm.nets.grouped_batch_norm import GroupedBatchNorm, Norm2d
 from odedm.selection.prototype_settings import ROW_SELECTORS
@@ -109,7 +109,7 @@ def test_a_class_may_be_renamed_and_move_to_another_module():
     run = run_for_one_task("derpp", odedm.ODEDM(30, k=1))
     state = state_tree(run.roots(), run.external_tensors())
     fresh = Run(run.experiment, small_stream())
-    kinds = (ReservoirMemory, Store, type(run.method), type(run.memory), type(run.method.net), type(run.engine.replay))
+    kinds = (ReservoirBuffer, Store, type(run.method), type(run.memory), type(run.method.net), type(run.engine.replay))
     names = [(kind.__module__, kind.__qualname__) for kind in kinds]
     try:
         for kind in kinds:

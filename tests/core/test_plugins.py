@@ -23,7 +23,7 @@ from odedm.core.registry import DISTANCES, METHODS, NETS, POLICIES, REGISTRIES, 
 from odedm.execute.backend import ExecutionConfig, InProcessBackend, open_backend
 from odedm.execute.job import Job
 from odedm.execute.planning import plan_jobs
-from odedm.memory.reservoir import ReservoirMemory
+from odedm.memory.reservoir import ReservoirBuffer
 from odedm.methods.er import ER
 from odedm.selection.distance import L2, MMD
 from odedm.studies.grid import Grid
@@ -118,7 +118,7 @@ def test_a_class_is_named_by_its_module_and_the_same_class_by_its_name():
     odedm.register("methods", "own", Own)
     assert Experiment(method=ER).method == "er"
     assert Experiment(Reservoir, method="er").memory == Reservoir()
-    assert Experiment(ReservoirMemory).memory.policy == "reservoir"
+    assert Experiment(ReservoirBuffer).memory.policy == "reservoir"
     assert Experiment("herded").memory.policy == "herded"
 
 

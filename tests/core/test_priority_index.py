@@ -12,7 +12,7 @@ from odedm.checkpoint.state_tree import state_tree
 from odedm.core import priority_index, store
 from odedm.core.store import EMPTY, LARGE_CAPACITY, Store
 from odedm.memory.buffer import distinct
-from odedm.memory.reservoir import ReservoirMemory
+from odedm.memory.reservoir import ReservoirBuffer
 
 FIELDS = [ColumnSpec("uid", dtype=torch.int64), ColumnSpec("logits", (2,)), ColumnSpec("half", (3,), torch.bfloat16)]
 
@@ -69,19 +69,19 @@ def test_a_store_that_remembers_its_keys_has_the_bits_of_one_that_looks_at_all(c
 
 @pytest.mark.usefixtures("few_at_hand")
 def test_a_pin_in_inference_mode_is_noticed():
-    memory, rng = ReservoirMemory(30, [FIELDS[0]]), torch.Generator().manual_seed(0)
+    memory, rng = ReservoirBuffer(30, [FIELDS[0]]), torch.Generator().manual_seed(0)
     for start in range(0, 90, 9):
-        memory.see({"uid": torch.arange(start, start + 9)}, rng=rng)
+        memory.add({"uid": torch.arange(start, start + 9)}, None, rng=rng)
     with torch.inference_mode():
         memory.pin({"uid": torch.arange(900, 920), "prototype": torch.arange(20)})
-    memory.see({"uid": torch.arange(100, 400)}, rng=rng)
+    memory.add({"uid": torch.arange(100, 400)}, None, rng=rng)
     for start in range(400, 490, 9):
-        memory.see({"uid": torch.arange(start, start + 9)}, rng=rng)
+        memory.add({"uid": torch.arange(start, start + 9)}, None, rng=rng)
     assert memory.rows(MemoryPart.LONG)["uid"].tolist() == [*range(900, 920)]
 
 
 def through_a_checkpoint(memory):
-    fresh = ReservoirMemory(memory.capacity, FIELDS)
+    fresh = ReservoirBuffer(memory.capacity, FIELDS)
     load_state_tree(fresh, state_tree(memory))
     return fresh
 
@@ -91,9 +91,9 @@ def through_a_checkpoint(memory):
     "way", [copy.deepcopy, lambda memory: pickle.loads(pickle.dumps(memory)), through_a_checkpoint]
 )
 def test_a_large_memory_goes_on_as_it_would_have(way):
-    memory, rng = ReservoirMemory(60, FIELDS), torch.Generator().manual_seed(1)
+    memory, rng = ReservoirBuffer(60, FIELDS), torch.Generator().manual_seed(1)
     for start in range(0, 400, 5):
-        memory.see(rows(start, 5), rng=rng)
+        memory.add(rows(start, 5), None, rng=rng)
         memory.sample(2, rng=rng)
         if start % 100 == 15:
             memory.pin({**rows(1000 + start, 3), "prototype": torch.arange(3)})
@@ -101,7 +101,7 @@ def test_a_large_memory_goes_on_as_it_would_have(way):
             other.set_state(rng.get_state())
             for at in range(500, 600, 5):
                 for instance, draw in ((memory, rng), (twin, other)):
-                    instance.see(rows(at, 5), rng=draw)
+                    instance.add(rows(at, 5), None, rng=draw)
                 drawn = [
                     instance.sample(4, part=p, rng=g)
                     for instance, g in ((memory, rng), (twin, other))
@@ -114,8 +114,8 @@ def test_a_large_memory_goes_on_as_it_would_have(way):
 @pytest.mark.usefixtures("few_at_hand")
 @pytest.mark.parametrize("filled", [40, 400])
 def test_draws_from_a_large_memory_are_distinct_uniform_and_of_their_part(filled):
-    memory, rng, repeats = ReservoirMemory(60, [FIELDS[0]]), torch.Generator().manual_seed(3), 3000
-    memory.see({"uid": torch.arange(filled)}, rng=rng)
+    memory, rng, repeats = ReservoirBuffer(60, [FIELDS[0]]), torch.Generator().manual_seed(3), 3000
+    memory.add({"uid": torch.arange(filled)}, None, rng=rng)
     memory.pin({"uid": torch.arange(900, 912), "prototype": torch.arange(12)})
     for part in MemoryPart:
         expected, counts = memory.rows(part)["uid"], torch.zeros(1000)
@@ -136,31 +136,31 @@ def test_draws_from_a_large_memory_are_distinct_uniform_and_of_their_part(filled
 def test_a_large_memory_keeps_every_row_with_the_same_probability():
     counts, rng, repeats = torch.zeros(90), torch.Generator().manual_seed(5), 1000
     for _ in range(repeats):
-        memory = ReservoirMemory(30, [FIELDS[0]])
+        memory = ReservoirBuffer(30, [FIELDS[0]])
         for start in range(0, 90, 5):
-            memory.see({"uid": torch.arange(start, start + 5)}, rng=rng)
+            memory.add({"uid": torch.arange(start, start + 5)}, None, rng=rng)
         counts[memory.rows()["uid"]] += 1
     assert (counts / repeats - 1 / 3).abs().max() < 5 * (2 / 9 / repeats) ** 0.5
 
 
 def test_a_draw_up_to_the_limit_takes_the_largest_of_one_number_for_each_slot():
-    memory = ReservoirMemory(LARGE_CAPACITY, [FIELDS[0]])
-    memory.see({"uid": torch.arange(LARGE_CAPACITY)}, rng=torch.Generator().manual_seed(0))
+    memory = ReservoirBuffer(LARGE_CAPACITY, [FIELDS[0]])
+    memory.add({"uid": torch.arange(LARGE_CAPACITY)}, None, rng=torch.Generator().manual_seed(0))
     noise = torch.rand(LARGE_CAPACITY, generator=torch.Generator().manual_seed(7))
     drawn = memory.sample(5, rng=torch.Generator().manual_seed(7))["uid"]
     assert drawn.equal(memory.store.columns["uid"][noise.topk(5).indices])
 
 
 def test_nothing_in_a_large_memory_looks_at_all_slots_again_and_again(monkeypatch):
-    memory, rng = ReservoirMemory(LARGE_CAPACITY + 1, [FIELDS[0]]), torch.Generator().manual_seed(0)
-    memory.see({"uid": torch.arange(LARGE_CAPACITY + 1)}, rng=rng)
-    memory.see({"uid": torch.arange(32)}, rng=rng)
+    memory, rng = ReservoirBuffer(LARGE_CAPACITY + 1, [FIELDS[0]]), torch.Generator().manual_seed(0)
+    memory.add({"uid": torch.arange(LARGE_CAPACITY + 1)}, None, rng=rng)
+    memory.add({"uid": torch.arange(32)}, None, rng=rng)
     memory.sample(3, rng=rng)
     for place in ("topk", "min", "sort", "nonzero"):
         monkeypatch.setattr(torch.Tensor, place, lambda *_, place=place, **__: pytest.fail(f"{place} of all slots"))
     state = rng.get_state()
     for _ in range(50):
-        memory.see({"uid": torch.arange(32)}, rng=rng)
+        memory.add({"uid": torch.arange(32)}, None, rng=rng)
         memory.sample(3, part=MemoryPart.SHORT, rng=rng)
     assert not rng.get_state().equal(state)
 

@@ -24,7 +24,7 @@ def filled(rows, capacity, *, batch=7, classes=None, seed=0):
     memory = CBRSBuffer(capacity, [LABEL, INDEX], classes=classes)
     rng = torch.Generator().manual_seed(seed)
     for start in range(0, len(rows["label"]), batch):
-        memory.see({name: column[start : start + batch] for name, column in rows.items()}, rng=rng)
+        memory.add({name: column[start : start + batch] for name, column in rows.items()}, None, rng=rng)
     return memory
 
 
@@ -50,7 +50,7 @@ def by_the_paper(label, capacity, rng):
 
 
 class Keys:
-    """The draws that `see` makes of a generator, one batch after the other, for the slow version of it."""
+    """The draws that `add` makes of a generator, one batch after the other, for the slow version of it."""
 
     def __init__(self, seed):
         self.rng = torch.Generator().manual_seed(seed)
@@ -95,14 +95,14 @@ def test_a_host_and_a_device_keep_the_same_rows(capacity, batch, classes, monkey
     """On a device nothing may be read back; the same draws give the same rows, pins and all."""
     shares = [8.0, 4.0, 2.0, 1.0, 0.3] if classes == 5 else [1.0] * classes
     label, kept = torch.tensor([0, 1]), []
-    for see in (CBRSBuffer._see_on_host, CBRSBuffer._see_on_device):
-        monkeypatch.setattr(CBRSBuffer, "_see_on_host", see)
+    for add in (CBRSBuffer._add_on_host, CBRSBuffer._add_on_device):
+        monkeypatch.setattr(CBRSBuffer, "_add_on_host", add)
         for seed in range(4):
             memory = filled(stream(seed, shares, 200), capacity, batch=batch, classes=classes)
             memory.pin({"label": label, "index": label + 900, "prototype": label})
             rows, rng = stream(seed + 50, shares, 100), torch.Generator().manual_seed(seed + 100)
             for start in range(0, 100, batch):
-                memory.see({name: column[start : start + batch] for name, column in rows.items()}, rng=rng)
+                memory.add({name: column[start : start + batch] for name, column in rows.items()}, None, rng=rng)
             kept.append({name: memory.rows()[name].tolist() for name in ("index", "full", "order", "prototype")})
     assert kept[:4] == kept[4:]
 
@@ -113,7 +113,7 @@ def test_a_copy_goes_on_as_the_memory_does():
     later = {name: column[100:] for name, column in rows.items()}
     kept = []
     for other in (copy.deepcopy(memory), pickle.loads(pickle.dumps(memory)), memory):
-        other.see(later, rng=torch.Generator().manual_seed(7))
+        other.add(later, None, rng=torch.Generator().manual_seed(7))
         kept.append(other.rows()["index"].tolist())
     assert kept[0] == kept[1] == kept[2]
 
@@ -157,13 +157,13 @@ def test_pins_take_the_places_of_rows_of_the_largest_class():
     assert memory.class_counts(2) == {"short": [4, 4], "long": [0, 2]}
     key = {int(i): float(k) for i, k in zip(memory.store.columns["index"], memory.store.priority, strict=True)}
     assert all(0 <= key[int(i)] < 1 for i in memory.rows(MemoryPart.SHORT)["index"])
-    memory.see(stream(5, [0.0, 1.0], 30), rng=torch.Generator().manual_seed(1))
+    memory.add(stream(5, [0.0, 1.0], 30), None, rng=torch.Generator().manual_seed(1))
     assert memory.class_counts(2) == {"short": [4, 4], "long": [0, 2]}, "a full class grows no more"
     memory.resize(5)
     assert memory.size(MemoryPart.LONG) == 2
     assert sorted(memory.class_counts(2)["short"]) == [1, 2]
     memory.resize(12)
-    memory.see(stream(6, [1.0, 1.0], 30), rng=torch.Generator().manual_seed(2))
+    memory.add(stream(6, [1.0, 1.0], 30), None, rng=torch.Generator().manual_seed(2))
     assert memory.size() == 12
 
 
@@ -192,7 +192,7 @@ def test_what_it_knows_of_its_rows_on_a_cpu_outlives_a_batch():
     """Else every batch would cost a look at all rows."""
     memory = CBRSBuffer(20, [ColumnSpec("label", dtype=torch.int64)])
     rng = torch.Generator().manual_seed(0)
-    memory.see({"label": torch.arange(30) % 4}, rng=rng)
+    memory.add({"label": torch.arange(30) % 4}, None, rng=rng)
     index = memory._index
-    memory.see({"label": torch.arange(30) % 7}, rng=rng)
+    memory.add({"label": torch.arange(30) % 7}, None, rng=rng)
     assert memory._index is index

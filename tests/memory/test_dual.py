@@ -5,8 +5,8 @@ from odedm import ColumnSpec, MemoryPart, Task, UsageError
 from odedm.core.timer import Timer
 from odedm.memory.candidate_pool import ClassReservoirPool
 from odedm.memory.dual import DualBuffer
-from odedm.memory.prototype_quotas import FixedQuota
-from odedm.memory.reservoir import ReservoirMemory
+from odedm.memory.quotas import FixedQuota
+from odedm.memory.reservoir import ReservoirBuffer
 from odedm.selection.distance import L2
 from odedm.selection.selector import PrototypeSelector
 
@@ -38,7 +38,7 @@ def stream_through(memory, probe, tasks, batch=5):
 
 def dual(capacity=30, k=2, candidates=None, **options):
     selector = PrototypeSelector(k, distance=L2(), dac=None, **options)
-    buffer = ReservoirMemory(capacity - (candidates.reserved() if candidates else 0), FIELDS)
+    buffer = ReservoirBuffer(capacity - (candidates.reserved() if candidates else 0), FIELDS)
     quota, rng = FixedQuota(k, selector.rows_per_prototype), torch.Generator().manual_seed(1)
     return DualBuffer(buffer, selector, candidates, quota, rng=rng, timer=Timer(), in_place=True)
 

@@ -7,7 +7,7 @@ import torch
 
 from odedm import ColumnSpec, MemoryPart, Task
 from odedm.memory.greedy_balance import GDumbBuffer
-from odedm.memory.quota import ClassQuota
+from odedm.memory.quota_buffers import ClassQuotaBuffer
 
 FIELDS = [ColumnSpec("label", dtype=torch.int64), ColumnSpec("index", dtype=torch.int64)]
 
@@ -37,7 +37,7 @@ def test_sizes_are_those_of_the_rule_whatever_the_batches(capacity, classes):
     for batch in (1, 7, 50):
         memory, rng = GDumbBuffer(capacity, FIELDS), torch.Generator().manual_seed(0)
         for start in range(0, len(label), batch):
-            memory.see(rows(label[start : start + batch], start), rng=rng)
+            memory.add(rows(label[start : start + batch], start), None, rng=rng)
         stored = memory.rows()
         assert memory.size() == len(set(stored["index"].tolist()))
         assert {c: n for c, n in enumerate(memory.class_counts(classes)["short"]) if n} == by_the_rule(label, capacity)
@@ -50,7 +50,7 @@ def test_which_row_of_the_largest_class_goes_is_chance_and_others_are_the_first(
     gone = []
     for seed in range(60):
         memory, rng = GDumbBuffer(4, FIELDS), torch.Generator().manual_seed(seed)
-        memory.see(rows([0, 0, 0, 0, 0, 1]), rng=rng)
+        memory.add(rows([0, 0, 0, 0, 0, 1]), None, rng=rng)
         left = set(memory.rows()["index"].tolist())
         assert 5 in left
         assert 4 not in left, "beyond its quota"
@@ -60,9 +60,9 @@ def test_which_row_of_the_largest_class_goes_is_chance_and_others_are_the_first(
 
 def test_pinned_rows_are_not_counted_and_stay():
     memory, rng = GDumbBuffer(6, FIELDS), torch.Generator().manual_seed(0)
-    memory.see(rows([0] * 6), rng=rng)
+    memory.add(rows([0] * 6), None, rng=rng)
     memory.pin({**rows([0, 0], 90), "prototype": torch.tensor([0, 1])})
-    memory.see(rows([1, 1, 1, 1], 10), rng=rng)
+    memory.add(rows([1, 1, 1, 1], 10), None, rng=rng)
     assert memory.rows(MemoryPart.LONG)["index"].tolist() == [90, 91]
     assert memory.class_counts(2)["short"] == [2, 2]
 
@@ -72,7 +72,7 @@ def test_the_class_quota_keeps_as_many_random_rows_of_every_class():
         def annotate(self, rows):
             return {}
 
-    memory, rng, chosen = ClassQuota(10, FIELDS), torch.Generator().manual_seed(0), {}
+    memory, rng, chosen = ClassQuotaBuffer(10, FIELDS), torch.Generator().manual_seed(0), {}
     for t, wanted in enumerate([[5, 5, 0, 0, 0, 0], [2, 2, 2, 2, 0, 0], [1, 1, 1, 1, 1, 1]]):
         task = Task(t, 3, (2 * t, 2 * t + 1), rows([2 * t, 2 * t + 1] * 20, 100 * t))
         memory.begin_task(task)

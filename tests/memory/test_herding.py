@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from odedm import ColumnSpec, MemoryPart, Task
 from odedm.core.timer import Timer
 from odedm.memory.dual import DualBuffer
-from odedm.memory.herding import HerdedQuota, exemplar_priority, herd
-from odedm.memory.prototype_quotas import FixedQuota
+from odedm.memory.herding import HerdingBuffer, exemplar_priority, herd
+from odedm.memory.quotas import FixedQuota
 from odedm.selection.distance import L2
 from odedm.selection.selector import PrototypeSelector
 
@@ -137,7 +137,7 @@ def herded(each, label):
     [(200, 5, 2, 100, 20), (500, 5, 2, 250, 50), (200, 10, 10, 20, 2), (500, 10, 10, 50, 5), (200, 10, 20, 10, 1)],
 )
 def test_quotas_of_the_published_settings(capacity, tasks, classes, first, last, probe):
-    memory, quotas = HerdedQuota(capacity, FIELDS), []
+    memory, quotas = HerdingBuffer(capacity, FIELDS), []
     for index in range(tasks):
         each = task(index, classes=classes, total=tasks, per_class=first + 1)
         memory.end_task(each, probe, rng=RNG)
@@ -148,7 +148,7 @@ def test_quotas_of_the_published_settings(capacity, tasks, classes, first, last,
 
 
 def test_rows_of_a_class_are_its_first_picks_in_herding_order_for_good(probe):
-    memory, tasks = HerdedQuota(24, FIELDS), [task(index) for index in range(4)]
+    memory, tasks = HerdingBuffer(24, FIELDS), [task(index) for index in range(4)]
     for each in tasks:
         memory.end_task(each, probe, rng=RNG)
         quota = 24 // (2 * each.index + 2)
@@ -158,7 +158,7 @@ def test_rows_of_a_class_are_its_first_picks_in_herding_order_for_good(probe):
 
 
 def test_every_column_of_an_exemplar_is_its_own_and_none_is_shared_with_the_task(probe):
-    memory, tasks = HerdedQuota(10, FIELDS), [task(index) for index in range(2)]
+    memory, tasks = HerdingBuffer(10, FIELDS), [task(index) for index in range(2)]
     for each in tasks:
         memory.end_task(each, probe, rng=RNG)
     rows = memory.rows()
@@ -186,7 +186,7 @@ def test_features_are_compared_by_direction():
 
     chosen = []
     for factor in (lambda _: 1.0, lambda image: 1 + image.square().sum(1, keepdim=True)):
-        memory = HerdedQuota(8, FIELDS)
+        memory = HerdingBuffer(8, FIELDS)
         memory.end_task(task(0), Stretched(factor), rng=RNG)
         chosen.append(memory.rows()["index"])
     assert chosen[0].equal(chosen[1])
@@ -195,13 +195,13 @@ def test_features_are_compared_by_direction():
 
 
 def test_a_stream_batch_stores_nothing(probe):
-    memory = HerdedQuota(10, FIELDS)
+    memory = HerdingBuffer(10, FIELDS)
     memory.add(task(0).rows | {"logits": torch.zeros(60, 3)}, probe, rng=RNG)
     assert memory.size() == 0
 
 
 def test_pins_drop_the_last_picks_evenly(probe):
-    memory, tasks = HerdedQuota(24, FIELDS), [task(index) for index in range(2)]
+    memory, tasks = HerdingBuffer(24, FIELDS), [task(index) for index in range(2)]
     for each in tasks:
         memory.end_task(each, probe, rng=RNG)  # six of each of four classes
     extra = {name: column[:1] for name, column in task(9).rows.items()}
@@ -219,7 +219,7 @@ def test_pins_drop_the_last_picks_evenly(probe):
 
 
 def test_a_class_with_fewer_rows_than_its_quota_gives_what_it_has(probe):
-    memory = HerdedQuota(20, FIELDS)
+    memory = HerdingBuffer(20, FIELDS)
     memory.end_task(task(0, per_class=3), probe, rng=RNG)
     memory.end_task(task(1), probe, rng=RNG)
     assert memory.class_counts(4)["short"] == [3, 3, 5, 5]
@@ -232,7 +232,7 @@ def test_a_class_with_fewer_rows_than_its_quota_gives_what_it_has(probe):
 @pytest.mark.parametrize("capacity", [0, 1, 3, 7])
 def test_less_room_than_classes_keeps_first_picks_and_says_so_once(capacity, probe, caplog):
     caplog.set_level(logging.INFO, logger="odedm")
-    memory, tasks = HerdedQuota(capacity, FIELDS), [task(index) for index in range(5)]
+    memory, tasks = HerdingBuffer(capacity, FIELDS), [task(index) for index in range(5)]
     for each in tasks:
         memory.end_task(each, probe, rng=RNG)
         seen = 2 * each.index + 2
@@ -247,7 +247,7 @@ def test_less_room_than_classes_keeps_first_picks_and_says_so_once(capacity, pro
 
 
 def test_short_rooms_go_to_classes_without_long_term_rows(probe):
-    memory, tasks = HerdedQuota(9, FIELDS), [task(index) for index in range(3)]
+    memory, tasks = HerdingBuffer(9, FIELDS), [task(index) for index in range(3)]
     for each in tasks[:2]:
         memory.end_task(each, probe, rng=RNG)
     # classes 0, 1 and 4 are pinned; 4 rows are left for 6 classes
@@ -265,7 +265,7 @@ def test_short_rooms_go_to_classes_without_long_term_rows(probe):
 
 @pytest.mark.parametrize("k", [1, 2, 3])
 def test_with_prototypes_the_quota_follows_the_room_they_leave(k, probe):
-    host = HerdedQuota(40, FIELDS)
+    host = HerdingBuffer(40, FIELDS)
     selector = PrototypeSelector(k, distance=L2(), dac=None)
     memory = DualBuffer(host, selector, None, FixedQuota(k), rng=torch.Generator(), timer=Timer(), in_place=True)
     tasks = [task(index, total=4) for index in range(4)]

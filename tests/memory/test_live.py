@@ -7,7 +7,7 @@ import torch
 import odedm
 from odedm import DAC, ODEDM, ColumnSpec, DualMemory, MemoryPart, Native, Prototypes, Reservoir, Sinkhorn, UsageError
 from odedm.core.rng import generator
-from odedm.memory.reservoir import ReservoirMemory
+from odedm.memory.reservoir import ReservoirBuffer
 
 MEANS = Prototypes(mixup=True)
 FIELDS = [ColumnSpec("image", (4,)), ColumnSpec("label", dtype=torch.int64), ColumnSpec("own.logits", (3,))]
@@ -37,7 +37,7 @@ def same(one, other):
 
 
 def test_without_prototypes_it_is_the_plain_reservoir_draw_for_draw():
-    plain, keys, draws = ReservoirMemory(15, FIELDS), generator(7, "memory"), generator(7, "draw")
+    plain, keys, draws = ReservoirBuffer(15, FIELDS), generator(7, "memory"), generator(7, "draw")
     lives = [
         DualMemory(15, k=0, seed=7),
         DualMemory(15, rho=0, seed=7),
@@ -47,7 +47,7 @@ def test_without_prototypes_it_is_the_plain_reservoir_draw_for_draw():
     for task in range(3):
         for number in range(3):
             image, label, logits = batch(10 * task + number)
-            plain.see({"image": image, "label": label, "own.logits": logits}, rng=keys)
+            plain.add({"image": image, "label": label, "own.logits": logits}, None, rng=keys)
             for each in lives:
                 each.add(image, label, logits=logits)
         drawn = plain.sample(6, rng=draws)
@@ -434,7 +434,7 @@ class Appraising(odedm.Memory):
 
 def test_a_policy_that_needs_a_method_says_so():
     memory = DualMemory(20, k=1, short_policy=Appraising)
-    with pytest.raises(UsageError, match=r"asks `probe.features_and_losses`, which only a method can answer"):
+    with pytest.raises(UsageError, match=r"asks `view.features_and_losses`, which only a method can answer"):
         memory.add(*GOOD)
 
 

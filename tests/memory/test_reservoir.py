@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from odedm import ColumnSpec, MemoryPart, UsageError
 from odedm.core.store import LARGE_CAPACITY
-from odedm.memory.reservoir import ReservoirMemory
+from odedm.memory.reservoir import ReservoirBuffer
 
 FIELDS = [ColumnSpec("label", dtype=torch.int64), ColumnSpec("logits", (2,))]
 
@@ -22,13 +22,13 @@ def pins(start, size):
 def fill(memory, total, batch, seed=0, start=0):
     rng = torch.Generator().manual_seed(seed)
     for at in range(start, start + total, batch):
-        memory.see(make(at, min(batch, start + total - at)), rng=rng)
+        memory.add(make(at, min(batch, start + total - at)), None, rng=rng)
 
 
 @pytest.mark.parametrize("part", list(MemoryPart))
 @pytest.mark.parametrize("capacity", [20, LARGE_CAPACITY + 1])
 def test_a_draw_of_no_rows_is_empty(capacity, part):
-    memory = ReservoirMemory(capacity, FIELDS)
+    memory = ReservoirBuffer(capacity, FIELDS)
     fill(memory, capacity, capacity)
     assert memory.sample(0, part=part, rng=torch.Generator())["logits"].shape == (0, 2)
 
@@ -36,7 +36,7 @@ def test_a_draw_of_no_rows_is_empty(capacity, part):
 @pytest.mark.parametrize("capacity", [0, 1, 3, 10, 100])
 @pytest.mark.parametrize("batch", [1, 4, 30])
 def test_size_and_contents_for_every_kind_of_capacity(capacity, batch):
-    memory = ReservoirMemory(capacity, FIELDS)
+    memory = ReservoirBuffer(capacity, FIELDS)
     fill(memory, 40, batch)
     rows = memory.rows()
     assert memory.size() == memory.size(MemoryPart.SHORT) == min(capacity, 40) == len(rows["label"])
@@ -50,7 +50,7 @@ def test_size_and_contents_for_every_kind_of_capacity(capacity, batch):
 
 
 def test_rows_before_the_first_overflow_are_the_stream_itself():
-    memory = ReservoirMemory(20, FIELDS)
+    memory = ReservoirBuffer(20, FIELDS)
     fill(memory, 20, 7)
     assert memory.rows()["label"].tolist() == list(range(20))
 
@@ -59,9 +59,9 @@ def inclusion(repeats, pinned_at=None):
     counts = torch.zeros(60)
     rng = torch.Generator().manual_seed(11)
     for _ in range(repeats):
-        memory = ReservoirMemory(20, [FIELDS[0]])
+        memory = ReservoirBuffer(20, [FIELDS[0]])
         for start in range(0, 60, 10):
-            memory.see({"label": torch.arange(start, start + 10)}, rng=rng)
+            memory.add({"label": torch.arange(start, start + 10)}, None, rng=rng)
             if start + 10 == pinned_at:
                 memory.pin({"label": torch.full((8,), 99), "prototype": torch.arange(8)})
         counts[memory.rows(MemoryPart.SHORT)["label"]] += 1
@@ -80,13 +80,13 @@ def test_every_streamed_row_is_kept_with_the_same_probability_also_after_a_shrin
 @given(batches=st.lists(st.integers(1, 9), min_size=1, max_size=10), capacity=st.integers(1, 15), data=st.data())
 def test_short_term_is_the_top_keys_of_the_entire_stream_after_every_batch(batches, capacity, data):
     memory, rng, twin = (
-        ReservoirMemory(capacity, FIELDS),
+        ReservoirBuffer(capacity, FIELDS),
         torch.Generator().manual_seed(5),
         torch.Generator().manual_seed(5),
     )
     keys, long, start = [], 0, 0
     for size in batches:
-        memory.see(make(start, size), rng=rng)
+        memory.add(make(start, size), None, rng=rng)
         keys += torch.rand(size, dtype=torch.float64, generator=twin).tolist()
         start += size
         amount = data.draw(st.integers(0, min(2, capacity - long)))
@@ -101,7 +101,7 @@ def test_short_term_is_the_top_keys_of_the_entire_stream_after_every_batch(batch
 
 
 def test_draws_are_distinct_uniform_and_from_the_part_asked_for():
-    memory = ReservoirMemory(10, FIELDS)
+    memory = ReservoirBuffer(10, FIELDS)
     fill(memory, 50, 10)
     memory.pin(pins(100, 4))
     rng, counts = torch.Generator().manual_seed(2), torch.zeros(200)
@@ -120,7 +120,7 @@ def test_draws_are_distinct_uniform_and_from_the_part_asked_for():
 
 
 def test_pinned_rows_survive_any_stream_and_say_which_prototype_they_are():
-    memory = ReservoirMemory(6, FIELDS)
+    memory = ReservoirBuffer(6, FIELDS)
     fill(memory, 20, 5)
     memory.pin(pins(100, 3))
     fill(memory, 5000, 50, start=1000)
@@ -131,7 +131,7 @@ def test_pinned_rows_survive_any_stream_and_say_which_prototype_they_are():
 
 
 def test_everything_may_be_pinned_and_adding_is_then_a_no_op():
-    memory = ReservoirMemory(3, FIELDS)
+    memory = ReservoirBuffer(3, FIELDS)
     memory.pin(pins(100, 3))
     fill(memory, 20, 5)
     assert memory.size(MemoryPart.SHORT) == 0
@@ -141,7 +141,7 @@ def test_everything_may_be_pinned_and_adding_is_then_a_no_op():
 
 
 def test_class_counts_are_classes_by_part():
-    memory = ReservoirMemory(8, [FIELDS[0]])
-    memory.see({"label": torch.tensor([0, 0, 1, 2])}, rng=torch.Generator())
+    memory = ReservoirBuffer(8, [FIELDS[0]])
+    memory.add({"label": torch.tensor([0, 0, 1, 2])}, None, rng=torch.Generator())
     memory.pin({"label": torch.tensor([1, 1]), "prototype": torch.tensor([0, 1])})
     assert memory.class_counts(4) == {"short": [2, 1, 1, 0], "long": [0, 2, 0, 0]}

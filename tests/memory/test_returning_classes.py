@@ -12,7 +12,7 @@ from odedm.core.registry import POLICIES
 from odedm.core.rows import ColumnSpec, Task
 from odedm.core.timer import Timer
 from odedm.memory.build_context import BuildContext, StreamShape
-from odedm.memory.prototype_quotas import class_quotas
+from odedm.memory.quotas import class_quotas
 
 WIDE = 3
 

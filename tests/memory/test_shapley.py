@@ -135,7 +135,9 @@ def test_pinned_rows_stay():
 
 def test_the_retrieval_takes_the_largest_difference_of_means():
     bench = Bench(ER, capacity=40, draw=4, retrieval=ShapleyRetrieval(per_class=3))
-    bench.memory.see({name: column for name, column in batch_of(3, n=40).items() if name != "input"}, rng=bench.keys)
+    bench.memory.add(
+        {name: column for name, column in batch_of(3, n=40).items() if name != "input"}, None, rng=bench.keys
+    )
     stream, seen, method = batch_of(4, n=6), [], bench.method
     view = bench.replay.transform.augment
     bench.replay.begin_step(stream)

@@ -66,7 +66,9 @@ def test_solve_qp_are_those_of_the_quadratic_program(margin):
 
 def test_gem_with_one_past_task_and_no_margin_is_a_gem_over_all_its_rows():
     bench = Bench(GEM, capacity=12, lr=0.5, margin=0.0, ridge=0.0)
-    bench.memory.see({name: column for name, column in batch_of(0, n=12).items() if name != "input"}, rng=bench.keys)
+    bench.memory.add(
+        {name: column for name, column in batch_of(0, n=12).items() if name != "input"}, None, rng=bench.keys
+    )
     bench.memory.store.columns["task"].zero_()
     bench.method.begin_task(task_of(1))
     past, before = bench.memory.rows(), bench.weights()
@@ -79,7 +81,7 @@ def test_gem_with_one_past_task_and_no_margin_is_a_gem_over_all_its_rows():
 def test_gem_keeps_every_past_task_from_harm_and_the_running_one_is_no_past():
     bench = Bench(GEM, capacity=16, lr=0.5, margin=0.0, ridge=1e-9)
     rows = {name: column for name, column in batch_of(0, n=16).items() if name != "input"}
-    bench.memory.see({**rows, "task": rows["label"] // 2}, rng=bench.keys)
+    bench.memory.add({**rows, "task": rows["label"] // 2}, None, rng=bench.keys)
     bench.method.begin_task(task_of(1))
     assert len(bench.method.past_gradients(bench.replay)) == 1
     bench.method.now = 2

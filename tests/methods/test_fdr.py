@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from workbench import CLASSES, SHAPE, Bench, batch_of, cnn, flat, mlp, same, sgd, task_of
 
 from odedm import ODEDM, Experiment, MemoryPart, Native, Reservoir, Run, blobs, shapes
-from odedm.memory.quota import TaskQuota
+from odedm.memory.quota_buffers import TaskQuotaBuffer
 from odedm.methods.er import ER
 from odedm.methods.fdr import FDR, function_distance
 from odedm.methods.hyperparameters import hyperparameters
@@ -25,7 +25,7 @@ MEMORIES = {
 
 
 def native(**options):
-    return Bench(FDR, policy=TaskQuota, **options)
+    return Bench(FDR, policy=TaskQuotaBuffer, **options)
 
 
 def slow_distance(logits, stored):
@@ -118,7 +118,7 @@ def test_the_auxiliary_term_belongs_to_the_first_update_alone():
             updates.append(replay is not None)
             super().optimizer_step(loss, replay)
 
-    bench = Bench(Recording, policy=TaskQuota)
+    bench = Bench(Recording, policy=TaskQuotaBuffer)
     bench.step(batch_of(0))
     bench.end_task(task_of(0))
     bench.step(batch_of(1))
@@ -172,7 +172,7 @@ def test_images_forwarded_per_step():
 
 
 def test_other_methods_work_with_a_quota_that_is_empty_at_first():
-    bench = Bench(ER, policy=TaskQuota, lr=0.1)
+    bench = Bench(ER, policy=TaskQuotaBuffer, lr=0.1)
     bench.step(batch_of(0))
     assert not bench.replay
     torch.testing.assert_close(bench.weights(), sgd(0.1, [batch_of(0)]), rtol=1e-13, atol=1e-15)

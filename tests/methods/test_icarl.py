@@ -11,7 +11,7 @@ from odedm import ODEDM, ColumnSpec, Experiment, MemoryPart, Prototypes, Reservo
 from odedm.core.choices import REPLAYS
 from odedm.core.rng import generator
 from odedm.core.rows import distinct
-from odedm.memory.reservoir import ReservoirMemory
+from odedm.memory.reservoir import ReservoirBuffer
 from odedm.memory.settings import Native
 from odedm.methods.hyperparameters import hyperparameters
 from odedm.methods.icarl import ICarl
@@ -59,9 +59,9 @@ class Bench:
         self.net = net or mlp()
         self.method = ICarl(net=self.net, draw=4, **options)
         shape = shape or ((5,) if stored is None else tuple(stored["image"].shape[1:]))
-        self.memory = ReservoirMemory(capacity, [ColumnSpec("image", shape, torch.float64), *INTEGERS])
+        self.memory = ReservoirBuffer(capacity, [ColumnSpec("image", shape, torch.float64), *INTEGERS])
         if stored is not None:
-            self.memory.see(stored, rng=torch.Generator().manual_seed(0))
+            self.memory.add(stored, None, rng=torch.Generator().manual_seed(0))
         self.replay = MemoryReplay(
             self.memory, PLAIN, mode=reading, draw=4, gamma=0.5, rng=lambda name: generator(0, name)
         )
@@ -377,7 +377,7 @@ def test_class_means_are_those_of_the_weights_and_rows_of_now():
     first = bench.predict(x)
     assert bench.predict(x).equal(first)
     bench.step(vectors(seed=4))
-    bench.memory.see(vectors(5, seed=9), rng=torch.Generator().manual_seed(1))
+    bench.memory.add(vectors(5, seed=9), None, rng=torch.Generator().manual_seed(1))
     second = bench.predict(x)
     assert not second.allclose(first)
     with torch.no_grad():

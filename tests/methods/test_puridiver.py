@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from odedm import ODEDM, ColumnSpec, Experiment, MemoryPart, Native, Reservoir, Run, Task, UsageError, blobs, shapes
 from odedm.core.rng import generator
-from odedm.memory.reservoir import ReservoirMemory
+from odedm.memory.reservoir import ReservoirBuffer
 from odedm.methods import noisy_labels as fitting
 from odedm.methods.cutmix import cutmix, mixed_cross_entropy
 from odedm.methods.hyperparameters import configure
@@ -87,7 +87,7 @@ class Bench:
         self.method = kind(net=self.net, draw=draw, rng=seeds, **options)
         image = ColumnSpec("image", (3, 8, 8), torch.uint8) if picture else ColumnSpec("image", (5,), torch.float64)
         fields = [image, *[ColumnSpec(name, dtype=torch.int64) for name in ("label", "task", "index")]]
-        self.memory = ReservoirMemory(capacity, fields)
+        self.memory = ReservoirBuffer(capacity, fields)
         if transform is None:
             rows = torch.zeros((1, 3, 8, 8), dtype=torch.uint8)
             transform = constants(rows, torch.full((3,), 0.5), torch.full((3,), 0.25), pad=1) if picture else PLAIN
@@ -96,7 +96,7 @@ class Bench:
         self.method.begin_task(task(0))
 
     def see(self, batch):
-        self.memory.see({name: batch[name] for name in batch if name != "input"}, rng=self.keys)
+        self.memory.add({name: batch[name] for name in batch if name != "input"}, None, rng=self.keys)
 
     def step(self, batch):
         self.replay.begin_step()

@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 from odedm import ColumnSpec, MemoryPart
 from odedm.core.rng import generator
-from odedm.memory.reservoir import ReservoirMemory
+from odedm.memory.reservoir import ReservoirBuffer
 from odedm.methods.der import DER
 from odedm.methods.derpp import DERpp
 from odedm.methods.er import ER
@@ -39,7 +39,7 @@ class Bench:
             ColumnSpec("image", shape),
             *[ColumnSpec(name, dtype=torch.int64) for name in ("label", "task", "index")],
         ]
-        self.memory = ReservoirMemory(capacity, [*fields, *self.method.fields()])
+        self.memory = ReservoirBuffer(capacity, [*fields, *self.method.fields()])
         self.replay = MemoryReplay(
             self.memory, transform, mode="auxiliary", draw=draw, gamma=1.0, rng=lambda name: generator(0, name)
         )
@@ -49,7 +49,7 @@ class Bench:
     def step(self, batch):
         self.replay.begin_step()
         stored = self.method.observe(batch, self.replay)
-        self.memory.see({**{name: batch[name] for name in batch if name != "input"}, **stored}, rng=self.keys)
+        self.memory.add({**{name: batch[name] for name in batch if name != "input"}, **stored}, None, rng=self.keys)
         return stored
 
     def weights(self):
@@ -187,7 +187,7 @@ def test_the_two_draws_of_derpp_are_independent():
             return {"logits": self.net(batch["input"]).detach()}
 
     bench = Bench(Recording, capacity=40)
-    bench.memory.see({**vectors(0, 40), "logits": torch.zeros(40, CLASSES)}, rng=bench.keys)
+    bench.memory.add({**vectors(0, 40), "logits": torch.zeros(40, CLASSES)}, None, rng=bench.keys)
     for seed in range(20):
         bench.step(vectors(seed + 1))
     assert sum(first == second for first, second in drawn) == 0
@@ -198,7 +198,7 @@ def test_alpha_gradient_of_a_single_record():
     bench = Bench(DERpp, capacity=1, lr=1.0, alpha=0.3, beta=0.0, draw=1)
     one = {name: column[:1] for name, column in vectors(0).items()}
     target = torch.randn(1, CLASSES, generator=torch.Generator().manual_seed(9))
-    bench.memory.see({**{k: v for k, v in one.items() if k != "input"}, "logits": target}, rng=bench.keys)
+    bench.memory.add({**{k: v for k, v in one.items() if k != "input"}, "logits": target}, None, rng=bench.keys)
     batch, net = vectors(1), bench.net
     twin = build("mlp", (5,), CLASSES, seed=0)
     output = twin(one["input"])

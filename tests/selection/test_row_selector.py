@@ -10,7 +10,7 @@ from odedm.core.errors import UsageError
 from odedm.core.registry import DISTANCES, WITHOUT_CLUSTERS
 from odedm.core.rows import ColumnSpec, MemoryPart, Task
 from odedm.memory.build_context import StreamShape
-from odedm.memory.herding import HerdedQuota
+from odedm.memory.herding import HerdingBuffer
 from odedm.selection.row_selector import ROW_SELECTORS, Herding, RandomRows
 from odedm.selection.selector import PrototypeSelector
 from odedm.testing import check_distance
@@ -69,7 +69,7 @@ def test_random_rows_ask_no_network_and_go_by_the_seed():
 
 def test_herding_is_the_rule_of_icarl():
     rows, probe = task_rows(), FakeProbe()
-    memory = HerdedQuota(
+    memory = HerdingBuffer(
         60, [ColumnSpec("image", (3, 4, 4), torch.uint8), *(ColumnSpec(n, (), torch.int64) for n in INTS)]
     )
     memory.end_task(Task(0, 2, (4, 7), rows), Bare(), rng=rng())

@@ -54,7 +54,9 @@ def test_interference_is_what_a_real_step_does_to_a_copy(net):
 
 def test_mir_replays_the_most_interfered_candidates():
     bench = Bench(ER, capacity=40, draw=5, lr=0.5, retrieval=MIR(candidates=20))
-    bench.memory.see({name: column for name, column in batch_of(3, n=40).items() if name != "input"}, rng=bench.keys)
+    bench.memory.add(
+        {name: column for name, column in batch_of(3, n=40).items() if name != "input"}, None, rng=bench.keys
+    )
     batch, seen = batch_of(4, n=6, classes=(0, 1)), []
     draw = bench.memory.sample
     bench.memory.sample = lambda n, **words: seen.append(draw(n, **words)) or seen[-1]

@@ -137,12 +137,14 @@ POLICIES = Registry(
     "policies", "memory policy", "a subclass of odedm.Memory", base="memory.buffer:Buffer", reserved=("native", "none")
 )
 POLICIES |= {
-    "reservoir": Entry("memory.reservoir:ReservoirMemory", "A uniform sample of the whole stream."),
-    "task-quota": Entry("memory.quota:TaskQuota", "As many rows of every task, by a second visit when it ends (FDR)."),
-    "class-quota": Entry(
-        "memory.quota:ClassQuota", "As many random rows of every class, chosen when a task ends (GEM)."
+    "reservoir": Entry("memory.reservoir:ReservoirBuffer", "A uniform sample of the whole stream."),
+    "task-quota": Entry(
+        "memory.quota_buffers:TaskQuotaBuffer", "As many rows of every task, by a second visit when it ends (FDR)."
     ),
-    "herded": Entry("memory.herding:HerdedQuota", "As many exemplars of every class, chosen by herding (iCaRL)."),
+    "class-quota": Entry(
+        "memory.quota_buffers:ClassQuotaBuffer", "As many random rows of every class, chosen when a task ends (GEM)."
+    ),
+    "herded": Entry("memory.herding:HerdingBuffer", "As many exemplars of every class, chosen by herding (iCaRL)."),
     "purity": Entry("memory.purity:PuriDivERBuffer", "Rows with small loss, unlike each other (PuriDivER)."),
     "balanced-reservoir": Entry(
         "memory.balanced_reservoir:CBRSBuffer", "As many rows of every class, each a uniform sample (CBRS)."

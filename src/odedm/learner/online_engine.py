@@ -16,9 +16,9 @@ from odedm.learner.config import LearnerConfig
 from odedm.learner.endless_memory import every_row, learner_buffer, lengthen
 from odedm.learner.learner_net import grow, make_net
 from odedm.learner.running_scaler import RunningScaler
-from odedm.memory.admission import ConsolidationOutcome
 from odedm.memory.dual import DualBuffer
 from odedm.memory.open_stream import generators
+from odedm.memory.quotas import ConsolidationOutcome
 from odedm.stream.augment import Transform
 from odedm.training.engine import Engine
 from odedm.training.tricks import check_pictures

@@ -38,7 +38,7 @@ from odedm.learner.saved_parts import (
     transform_of,
 )
 from odedm.memory.buffer import ORDER, PROTOTYPE
-from odedm.memory.reservoir import ReservoirMemory
+from odedm.memory.reservoir import ReservoirBuffer
 from odedm.methods.hyperparameters import configure
 from odedm.nets.build import build
 from odedm.nets.build import configure as configure_net
@@ -238,8 +238,8 @@ def _engine(
         if name not in of_memory
     ]
 
-    def make_memory(_method_columns: tuple[ColumnSpec, ...]) -> ReservoirMemory:
-        return ReservoirMemory(0, [*schema.columns, *numbers, *others], device)
+    def make_memory(_method_columns: tuple[ColumnSpec, ...]) -> ReservoirBuffer:
+        return ReservoirBuffer(0, [*schema.columns, *numbers, *others], device)
 
     transform = fixed(transform_of(head, tensors), schema).to(device)
     net = build(plan.net, schema.shape, classes, seed=plan.seed, options=plan.net_options)

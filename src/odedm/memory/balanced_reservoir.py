@@ -35,7 +35,8 @@ class CBRSBuffer(Buffer):
     and they are read back from a device.
 
     >>> memory = CBRSBuffer(4, [ColumnSpec("label", dtype=torch.int64)])
-    >>> memory.see({"label": torch.tensor([0, 0, 0, 0, 0, 1, 0, 1, 1, 1, 0])}, rng=torch.Generator().manual_seed(0))
+    >>> label = torch.tensor([0, 0, 0, 0, 0, 1, 0, 1, 1, 1, 0])
+    >>> memory.add({"label": label}, None, rng=torch.Generator().manual_seed(0))
     >>> memory.class_counts(2)["short"]
     [2, 2]
     """
@@ -56,12 +57,8 @@ class CBRSBuffer(Buffer):
         super().__init__(capacity, [*fields, FULL], device)
         self.classes = classes
 
-    def add(self, rows: Rows, probe: ModelView, *, rng: torch.Generator) -> None:  # noqa: ARG002
-        """Offer a stream batch, row by row."""
-        self.see(rows, rng=rng)
-
-    def see(self, rows: Rows, *, rng: torch.Generator) -> None:
-        """Offer rows with fresh uniform priorities; whose place each takes is decided one row at a time."""
+    def add(self, rows: Rows, view: ModelView | None, *, rng: torch.Generator) -> None:  # noqa: ARG002
+        """Offer a stream batch with fresh uniform priorities; whose place a row takes is decided one at a time."""
         amount, device, room = count(rows), self.store.priority.device, self.short_capacity
         fresh = torch.rand(amount, dtype=torch.float64, generator=rng, device=device)
         excess = min(amount, max(0, self._short + amount - room))
@@ -69,11 +66,11 @@ class CBRSBuffer(Buffer):
         if room == 0:
             return
         if self.store.priority.is_cpu:
-            self._see_on_host(rows, fresh, chance)
+            self._add_on_host(rows, fresh, chance)
         else:
-            self._see_on_device(rows, fresh, chance)
+            self._add_on_device(rows, fresh, chance)
 
-    def _see_on_host(self, rows: Rows, fresh: Tensor, chance: Tensor) -> None:
+    def _add_on_host(self, rows: Rows, fresh: Tensor, chance: Tensor) -> None:
         """Offer rows [n] with priorities [n], and m chances for those that find no room, by an index of the classes."""
         index = self._index = self._current_index()
         labels, priorities, lucks = rows["label"].tolist(), fresh.tolist(), chance.tolist()
@@ -95,7 +92,7 @@ class CBRSBuffer(Buffer):
         self.num_seen += len(priorities)
         self._short = min(self._short + len(priorities), self.short_capacity)
 
-    def _see_on_device(self, rows: Rows, fresh: Tensor, chance: Tensor) -> None:
+    def _add_on_device(self, rows: Rows, fresh: Tensor, chance: Tensor) -> None:
         """Do the same without a look at a value, so that a step can be recorded."""
         amount, device = len(fresh), fresh.device
         which, classes = self._classes(rows["label"])

@@ -45,13 +45,13 @@ class Buffer(ABC):
         self._long = 0
 
     @abstractmethod
-    def add(self, rows: Rows, probe: ModelView, *, rng: torch.Generator) -> None:
+    def add(self, rows: Rows, view: ModelView, *, rng: torch.Generator) -> None:
         """See one stream batch, raw images and the method's fields, after the update it led to."""
 
     def begin_task(self, task: Task) -> None:
         """Do nothing: a task starts."""
 
-    def end_task(self, task: Task, probe: ModelView, *, rng: torch.Generator) -> None:
+    def end_task(self, task: Task, view: ModelView, *, rng: torch.Generator) -> None:
         """Do nothing: a task is over, whose rows can be read from it one last time. Here `rng` is on the CPU."""
 
     @property
@@ -272,7 +272,7 @@ class TaskEndBuffer(Buffer):
 
     only_at_borders = True
 
-    def add(self, rows: Rows, probe: ModelView, *, rng: torch.Generator) -> None:
+    def add(self, rows: Rows, view: ModelView, *, rng: torch.Generator) -> None:
         """Do nothing: rows are chosen when the task ends."""
 
     def on_graph_replay(self, n: int) -> None:

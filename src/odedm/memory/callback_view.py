@@ -71,7 +71,7 @@ class CallbackModelView:
         if name.startswith("_"):
             raise AttributeError(name)
         raise UsageError(
-            f"The policy asks `probe.{name}`, which only a method can answer; a memory in a loop of one's own has "
+            f"The policy asks `view.{name}`, which only a method can answer; a memory in a loop of one's own has "
             "none. Give what it needs as a column of add, or take another policy here, or odedm.train."
         )
 

@@ -1,4 +1,13 @@
-"""ODEDM's memory: a short-term buffer and long-term prototypes of classes that are over, in one budget of λ rows."""
+"""ODEDM's memory: a short-term part and a long-term part in one budget of λ rows.
+
+1. While a task lasts, `add` offers each stream batch to the short-term part, by default a reservoir: a uniform sample
+   of all rows so far. `pool` collects candidates for prototypes, unless all rows of the task are.
+2. When it is over, `consolidate` chooses prototypes of each of its classes: F_k of them (`memory.quotas`), by DAC,
+   k-means and the nearest rows in the network's features (`selection.selector`).
+3. They are pinned, which makes them long-term, and the short-term part gives up as many rows, those of the smallest
+   random priorities: it stays a uniform sample.
+4. `sample` draws from either part or from both.
+"""
 
 from __future__ import annotations
 
@@ -13,25 +22,19 @@ from odedm.core.store import check_room
 from odedm.core.stored_names import stored
 from odedm.core.timer import Timer
 from odedm.core.validators import LARGEST
-from odedm.memory.admission import ConsolidationOutcome, admit, amounts
 from odedm.memory.buffer import Buffer
 from odedm.memory.candidate_pool import CandidatePool, is_among
-from odedm.memory.prototype_quotas import EqualShare, FixedQuota
+from odedm.memory.quotas import ConsolidationOutcome, EqualShare, FixedQuota, admit
 from odedm.selection.selector import OnSelection, PrototypeSelector
 
 
 @stored("memory/dual")
 class DualBuffer:
-    """ODEDM: a short-term buffer, and prototypes of finished classes that are pinned into it, its long-term part.
+    """ODEDM: a buffer whose short-term rows a policy chooses, and whose long-term rows are pinned prototypes.
 
-    While the stream goes by, `buffer` keeps short-term rows by its policy, and `pool` collects candidates. When classes
-    are over, `consolidate` lets `selector` choose prototypes among their candidates and the prototypes they have
-    already: DAC narrows them down, k-means finds centres in the network's features, and the nearest rows by `distance`
-    stay (F_k rows a class, by `quota`). They are pinned, and the short-term part gives up as many rows, those of the
-    smallest priorities: it stays a uniform sample of the whole stream.
-
-    What is chosen from the short-term part itself moves, for nothing is stored twice; candidates of a task or a pool
-    are copies of rows of the stream, and pinning them leaves the short-term part as it is.
+    Candidates of a task or a pool are copies of rows of the stream: pinning them takes nothing out of the short-term
+    part, and a row may be in both. Classes without candidates of their own are chosen among their short-term rows;
+    such a row moves, for it is a copy of nothing.
 
     `buffer` has all of λ that the pool does not reserve. Without a pool a run's prototypes are chosen among all rows of
     the finished task, and without a selector nothing is ever pinned: the short-term buffer alone, by the same code.
@@ -76,9 +79,9 @@ class DualBuffer:
         """Return whether nothing is stored while a task lasts."""
         return self.pool is None and self.buffer.only_at_borders
 
-    def add(self, rows: Rows, probe: ModelView, *, rng: torch.Generator) -> None:
+    def add(self, rows: Rows, view: ModelView, *, rng: torch.Generator) -> None:
         """Offer a stream batch to the short-term part and to the candidates."""
-        self.buffer.add(rows, probe, rng=rng)
+        self.buffer.add(rows, view, rng=rng)
         if self.pool:
             self.pool.insert(rows)
 
@@ -89,14 +92,14 @@ class DualBuffer:
             self.pool.forget(self.pool.classes())
             self.pool.join(task.classes)
 
-    def end_task(self, task: Task, probe: ModelView, *, rng: torch.Generator) -> None:
+    def end_task(self, task: Task, view: ModelView, *, rng: torch.Generator) -> None:
         """Pin the prototypes of every class of the finished task, unless it was the last one."""
         if not task.last and self.selector is not None:
             classes = [label for label in task.classes if self.quota.of(label, classes=1, room=self.capacity)]
-            outcome = self.consolidate(classes, probe, candidates=None if self.pool else task.rows)
+            outcome = self.consolidate(classes, view, candidates=None if self.pool else task.rows)
             if outcome.error:
                 raise outcome.error
-        self.buffer.end_task(task, probe, rng=rng)
+        self.buffer.end_task(task, view, rng=rng)
 
     def consolidate(
         self,
@@ -122,9 +125,16 @@ class DualBuffer:
         """
         if self.selector is None:
             return ConsolidationOutcome()
-        moving = self._without_candidates(classes) if candidates is None else []
-        rows = self._rows_to_choose_from(classes, moving, candidates)
-        outcome = admit(self, classes, rows)
+        from_short_term = self._without_candidates(classes) if candidates is None else []
+        rows = self._rows_to_choose_from(classes, from_short_term, candidates)
+        outcome = admit(
+            self.quota,
+            classes,
+            available=class_sizes(rows),
+            held=class_sizes(self.rows(MemoryPart.LONG)),
+            capacity=self.capacity,
+            room=self.capacity - self.reserved(self.candidate_classes()),  # once all candidates have given way
+        )
         if all_or_nothing and (outcome.refused or outcome.missing):
             outcome.pinned = []
             return outcome
@@ -134,7 +144,7 @@ class DualBuffer:
             on_change()
         if outcome.pinned:
             self.rng.set_state(rng.get_state())
-            self._pin(outcome, moving, chosen)
+            self._pin(outcome, from_short_term, chosen)
         self.forget_candidates(classes)
         return outcome
 
@@ -142,18 +152,20 @@ class DualBuffer:
         """Return the classes that are chosen among their short-term rows."""
         return self.pool.without(classes) if self.pool else list(classes)
 
-    def _rows_to_choose_from(self, classes: Sequence[int], moving: Sequence[int], candidates: Rows | None) -> Rows:
-        """Return these classes' prototypes so far, then their candidates, then short-term rows of those that move."""
+    def _rows_to_choose_from(
+        self, classes: Sequence[int], from_short_term: Sequence[int], candidates: Rows | None
+    ) -> Rows:
+        """Return these classes' prototypes so far, then their candidates, then short-term rows of classes without."""
         if candidates is None and self.pool:
             candidates = self.pool.rows()
         parts = [_of_classes(self.rows(MemoryPart.LONG), classes)]
         parts += [] if candidates is None else [candidates]
-        parts += [_of_classes(self.rows(MemoryPart.SHORT), moving)] if moving else []
+        parts += [_of_classes(self.rows(MemoryPart.SHORT), from_short_term)] if from_short_term else []
         names = self.columns or tuple(parts[1])
         parts = [part for part in parts if count(part)] or parts[-1:]
         rows = {name: torch.cat([part[name] for part in parts]) if parts[1:] else parts[0][name] for name in names}
         # a prototype that came from the pool may be among the short-term rows, too
-        return take(rows, distinct(rows["index"])) if moving else rows
+        return take(rows, distinct(rows["index"])) if from_short_term else rows
 
     def _chosen(
         self,
@@ -177,12 +189,12 @@ class DualBuffer:
         select = replace(self.selector, k=k)
         return select(rows, classes, view, rng=rng, timer=self.timer, on_selection=self.on_selection)
 
-    def _pin(self, outcome: ConsolidationOutcome, moving: Sequence[int], chosen: Sequence[Rows]) -> None:
+    def _pin(self, outcome: ConsolidationOutcome, from_short_term: Sequence[int], chosen: Sequence[Rows]) -> None:
         """Make room for the prototypes that were chosen, and pin them."""
-        self.forget_candidates(self.closing(outcome.rows, outcome.pinned))
+        self.forget_candidates(self.classes_giving_way(outcome.rows, outcome.pinned))
         self._forget_prototypes(outcome.pinned, outcome.quota)
-        if moving:
-            self._forget_moved([_of_classes(part, moving) for part in chosen])
+        if from_short_term:
+            self._take_from_short_term([_of_classes(part, from_short_term) for part in chosen])
         for part in chosen:
             if count(part):
                 self.buffer.pin(part)
@@ -195,7 +207,7 @@ class DualBuffer:
             gone |= is_among(label, [other for other, most in quota.items() if most == k]) & (prototype >= k)
         self.buffer.unpin(gone, in_place=self.in_place)
 
-    def _forget_moved(self, chosen: Sequence[Rows]) -> None:
+    def _take_from_short_term(self, chosen: Sequence[Rows]) -> None:
         """Take chosen rows out of the short-term part."""
         store = self.buffer.store
         index = torch.cat([part["index"] for part in chosen])
@@ -214,7 +226,7 @@ class DualBuffer:
             return []
         capacity = self.capacity
         left = self.pool.join(classes, (capacity - self.size(MemoryPart.LONG)) // 2)
-        self._fit(capacity)
+        self._resize_buffer(capacity)
         return left
 
     def with_rows(self, classes: Sequence[int]) -> list[int]:
@@ -231,7 +243,7 @@ class DualBuffer:
         is called before the first row moves.
         """
         pinned, most = self.rows(MemoryPart.LONG), LARGEST
-        room, held = capacity - self.reserved(self.candidate_classes()), len(amounts(pinned))
+        room, held = capacity - self.reserved(self.candidate_classes()), len(class_sizes(pinned))
         if isinstance(quota, EqualShare) and held:
             most = quota.of(0, classes=held, room=room)
             if not most:
@@ -245,18 +257,18 @@ class DualBuffer:
         check_room(capacity, self.buffer.store.fields, self.buffer.store.priority.device)
         if on_change:
             on_change()
-        self.forget_candidates(self.closing(left, capacity=capacity))
+        self.forget_candidates(self.classes_giving_way(left, capacity=capacity))
         self.buffer.unpin(self.buffer.store.columns["prototype"] >= most)
         self.quota = quota
-        self._fit(capacity)
+        self._resize_buffer(capacity)
 
-    def closing(self, rows: int, classes: Sequence[int] = (), *, capacity: int | None = None) -> list[int]:
+    def classes_giving_way(self, rows: int, classes: Sequence[int] = (), *, capacity: int | None = None) -> list[int]:
         """Return the classes whose candidates end: these, and the oldest of others until `rows` rows can be pinned."""
-        capacity, closing = self.capacity if capacity is None else capacity, list(classes)
-        others = [label for label in self.candidate_classes() if label not in closing]
-        while others and capacity - self.reserved(closing) < rows:
-            closing.append(others.pop(0))
-        return closing
+        capacity, leaving = self.capacity if capacity is None else capacity, list(classes)
+        others = [label for label in self.candidate_classes() if label not in leaving]
+        while others and capacity - self.reserved(leaving) < rows:
+            leaving.append(others.pop(0))
+        return leaving
 
     def candidate_classes(self) -> list[int]:
         """Return the classes whose candidates take rows of λ, by arrival."""
@@ -271,9 +283,9 @@ class DualBuffer:
         capacity = self.capacity
         if self.pool:
             self.pool.forget(classes)
-        self._fit(capacity)
+        self._resize_buffer(capacity)
 
-    def _fit(self, capacity: int) -> None:
+    def _resize_buffer(self, capacity: int) -> None:
         """Give the buffer all of λ that candidates leave."""
         room = capacity - self.reserved()
         if self.buffer.capacity != room:
@@ -293,7 +305,7 @@ class DualBuffer:
 
     def pinned_classes(self) -> int:
         """Return of how many classes there are prototypes."""
-        return len(amounts(self.rows(MemoryPart.LONG)))
+        return len(class_sizes(self.rows(MemoryPart.LONG)))
 
     def class_counts(self, classes: int) -> dict[str, list[int]]:
         """Return the rows per class in the short-term and in the long-term part."""
@@ -310,6 +322,16 @@ class DualBuffer:
 
 AnyBuffer = Buffer | DualBuffer
 """The memory of a run: one policy alone, or the dual memory."""
+
+
+def class_sizes(rows: Rows) -> dict[int, int]:
+    """Return how many rows each class has.
+
+    >>> class_sizes({"label": torch.tensor([4, 4, 5])})
+    {4: 2, 5: 1}
+    """
+    labels, counts = rows["label"].unique(return_counts=True)
+    return dict(zip(labels.tolist(), counts.tolist(), strict=True))
 
 
 def _of_classes(rows: Rows, classes: Sequence[int]) -> Rows:

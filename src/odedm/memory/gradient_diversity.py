@@ -56,7 +56,7 @@ class GSSBuffer(Buffer):
         super().__init__(capacity, [*fields, SCORE], device)
         self.references, self.size_of_one, self.of = references, size, of
 
-    def add(self, rows: Rows, probe: ModelView, *, rng: torch.Generator) -> None:
+    def add(self, rows: Rows, view: ModelView, *, rng: torch.Generator) -> None:
         """Take what fits while there is room; else let rows compete, where their batch points elsewhere."""
         room, amount = self.short_capacity - self._short, count(rows)
         if self.short_capacity == 0:
@@ -66,7 +66,7 @@ class GSSBuffer(Buffer):
         if self.size() == 0:
             score, whole = torch.full((fits,), FIRST, device=self.store.priority.device), None
         else:
-            score, whole = similarities(offered, *self._compared(rng), probe, self.of)
+            score, whole = similarities(offered, *self._compared(rng), view, self.of)
         priority = torch.rand(len(score), dtype=torch.float64, generator=rng, device=self.store.priority.device)
         if whole is None or fits:
             self.insert({**offered, "score": score}, priority)
@@ -114,24 +114,24 @@ def victim_shares(score: Tensor, stored: Tensor) -> Tensor:
     return ((score - low) / (high - low + SLACK)).clamp(min=LEAST)
 
 
-def similarities(rows: Rows, compared: Rows, size: int, probe: ModelView, of: str) -> tuple[Tensor, Tensor]:
+def similarities(rows: Rows, compared: Rows, size: int, view: ModelView, of: str) -> tuple[Tensor, Tensor]:
     """Return the largest cosine of each row's gradient [n], and of their mean one (0-d), to those of stored batches.
 
     `compared` holds batches of `size` rows, one behind the other. The gradient of a mean loss is the mean of single
     rows' gradients, so that these are all that is asked for.
     """
-    reference = F.normalize(batch_gradients(compared, size, probe, of))
+    reference = F.normalize(batch_gradients(compared, size, view, of))
     total = torch.zeros_like(reference[0])
 
     def cosines(gradient: Tensor) -> Tensor:
         total.add_(gradient.sum(0))
         return (F.normalize(gradient) @ reference.T).amax(1)
 
-    single = probe.gradients(rows, of=of, then=cosines)
+    single = view.gradients(rows, of=of, then=cosines)
     return single, (reference @ F.normalize(total, dim=0)).amax()
 
 
-def batch_gradients(rows: Rows, size: int, probe: ModelView, of: str) -> Tensor:
+def batch_gradients(rows: Rows, size: int, view: ModelView, of: str) -> Tensor:
     """Return the gradients [n / size, P] of the mean cross-entropy of batches of `size` rows, one behind the other."""
     amount, place = count(rows) // size, 0
     found: list[Tensor] = []
@@ -145,5 +145,5 @@ def batch_gradients(rows: Rows, size: int, probe: ModelView, of: str) -> Tensor:
         found[:] = [member @ gradient if not found else found[0].addmm_(member, gradient)]
         return gradient[:, 0]
 
-    probe.gradients(rows, of=of, then=gather)
+    view.gradients(rows, of=of, then=gather)
     return found[0] / size

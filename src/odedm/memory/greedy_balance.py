@@ -26,19 +26,15 @@ class GDumbBuffer(Buffer):
 
     >>> from odedm.core.rows import ColumnSpec
     >>> memory = GDumbBuffer(4, [ColumnSpec("label", dtype=torch.int64)])
-    >>> memory.see({"label": torch.tensor([0, 0, 0, 0, 0, 1, 0, 1, 1, 2])}, rng=torch.Generator().manual_seed(0))
+    >>> memory.add({"label": torch.tensor([0, 0, 0, 0, 0, 1, 0, 1, 1, 2])}, None, rng=torch.Generator().manual_seed(0))
     >>> memory.class_counts(3)["short"]
     [1, 2, 1]
     """
 
     capturable: ClassVar[bool] = False
 
-    def add(self, rows: Rows, probe: ModelView, *, rng: torch.Generator) -> None:  # noqa: ARG002
-        """Offer a stream batch, row by row."""
-        self.see(rows, rng=rng)
-
-    def see(self, rows: Rows, *, rng: torch.Generator) -> None:
-        """Offer rows; each finds the memory as the one before left it."""
+    def add(self, rows: Rows, view: ModelView | None, *, rng: torch.Generator) -> None:  # noqa: ARG002
+        """Offer a stream batch; each row finds the memory as the one before left it."""
         room, device = self.short_capacity, self.store.priority.device
         priority, chance = torch.rand(2, count(rows), dtype=torch.float64, generator=rng, device=device)
         if room == 0:

@@ -39,7 +39,7 @@ def exemplar_priority(label: Tensor, rank: Tensor, pinned: Tensor) -> Tensor:
 
 @stored("memory/herded")
 @final
-class HerdedQuota(TaskEndBuffer):
+class HerdingBuffer(TaskEndBuffer):
     """As many exemplars of every class seen so far, chosen by herding when a task ends (iCaRL).
 
     The quota of a class is ⌊short-term capacity / classes seen⌋; old classes keep their first picks, and rows of a
@@ -51,7 +51,7 @@ class HerdedQuota(TaskEndBuffer):
     ...     def embed(self, image): return image
     ...     def annotate(self, rows): return {}
     >>> rows = {"image": torch.eye(4), "label": torch.tensor([0, 0, 1, 1])}
-    >>> memory = HerdedQuota(3, [ColumnSpec("image", (4,)), ColumnSpec("label", dtype=torch.int64)])
+    >>> memory = HerdingBuffer(3, [ColumnSpec("image", (4,)), ColumnSpec("label", dtype=torch.int64)])
     >>> memory.end_task(Task(0, 1, (0, 1), rows), Pixels(), rng=torch.Generator())
     >>> memory.rows()["label"].tolist()
     [0, 1]
@@ -63,7 +63,7 @@ class HerdedQuota(TaskEndBuffer):
         super().__init__(capacity, fields, device)
         self._told = False
 
-    def end_task(self, task: Task, probe: ModelView, *, rng: torch.Generator) -> None:  # noqa: ARG002
+    def end_task(self, task: Task, view: ModelView, *, rng: torch.Generator) -> None:  # noqa: ARG002
         """Cut old classes to the new quota and herd as many rows of each class of the task."""
         if self.short_capacity == 0:
             return
@@ -74,7 +74,7 @@ class HerdedQuota(TaskEndBuffer):
         if quota == 0:
             self._tell(classes)
         most = max(quota, 1)
-        new = self._herded(task.classes, self._with_exemplars(task), most, probe)
+        new = self._herded(task.classes, self._with_exemplars(task), most, view)
         old = self.rows(MemoryPart.SHORT)
         old = take(old, (~torch.isin(old["label"], new["label"])).nonzero().flatten())
         rows = {name: torch.cat([old[name], column.to(old[name].dtype)]) for name, column in new.items()}
@@ -93,15 +93,15 @@ class HerdedQuota(TaskEndBuffer):
         before = take(old, returning.nonzero().flatten())
         return {name: torch.cat([before[name], column]) for name, column in task.rows.items()}
 
-    def _herded(self, classes: Sequence[int], rows: Rows, most: int, probe: ModelView) -> Rows:
+    def _herded(self, classes: Sequence[int], rows: Rows, most: int, view: ModelView) -> Rows:
         """Return up to `most` rows of each of the classes with all fields, class by class in herding order."""
-        feature = F.normalize(probe.embed(rows["image"]).flatten(1).to(torch.float64))
+        feature = F.normalize(view.embed(rows["image"]).flatten(1).to(torch.float64))
         label = rows["label"]
         members = [(label == name).nonzero().flatten() for name in classes]
         # the network may live on another device than the rows
         picks = [herd(feature[member.to(feature.device)], most).to(member.device) for member in members]
         rows = take(rows, torch.cat([member[pick] for member, pick in zip(members, picks, strict=True)]))
-        return rows | probe.annotate(rows) if count(rows) else rows
+        return rows | view.annotate(rows) if count(rows) else rows
 
     def _tell(self, classes: int) -> None:
         if not self._told:

@@ -18,7 +18,7 @@ from odedm.memory.buffer import Buffer, TaskEndBuffer
 from odedm.memory.build_context import build_policy, check_policy_options
 from odedm.memory.candidate_pool import CandidatePool, ClassReservoirPool, TaskPool
 from odedm.memory.dual import DualBuffer
-from odedm.memory.prototype_quotas import EqualShare, FixedQuota
+from odedm.memory.quotas import EqualShare, FixedQuota
 from odedm.memory.settings import DEFAULT_RHO, ODEDM, MemorySettings, Native, Reservoir, consolidator
 
 Generators = dict[str, torch.Generator]

@@ -51,7 +51,7 @@ class PuriDivERBuffer(Buffer):
         super().__init__(capacity, fields, device)
         self.alpha = alpha
 
-    def add(self, rows: Rows, probe: ModelView, *, rng: torch.Generator) -> None:
+    def add(self, rows: Rows, view: ModelView, *, rng: torch.Generator) -> None:
         """Take a stream batch in, and let as many rows go as there is no room for."""
         amount, device = count(rows), self.store.priority.device
         short, room = self._short, self.short_capacity
@@ -59,21 +59,21 @@ class PuriDivERBuffer(Buffer):
             return
         priority = torch.rand(short + amount, dtype=torch.float64, generator=rng, device=device)
         if short + amount > room:
-            priority = self._choose(rows, priority, short + amount - room, probe, rng)
+            priority = self._choose(rows, priority, short + amount - room, view, rng)
         # fresh priorities for residents too: which rows a later pin displaces must not depend on how long they are here
         self.store.priority[self._slots()] = priority[:short]
         self.insert(rows, priority[short:])
 
-    def _choose(self, rows: Rows, priority: Tensor, excess: int, probe: ModelView, rng: torch.Generator) -> Tensor:
+    def _choose(self, rows: Rows, priority: Tensor, excess: int, view: ModelView, rng: torch.Generator) -> Tensor:
         """Return the priorities of stored and new rows, EMPTY for the `excess` ones that go."""
         stored = self.store.read(self._slots())
         every = {name: torch.cat([stored[name], rows[name]]) for name in ("image", "label")}
-        weight, (features, losses) = probe.class_weights(), probe.features_and_losses(every)
+        weight, (features, losses) = view.class_weights(), view.features_and_losses(every)
         keep = survivors(
             every["label"],
             losses,
             relevant_directions(features, every["label"], weight),
-            alpha=trade_off(self.alpha, probe.training_loss().to(priority.device)),
+            alpha=trade_off(self.alpha, view.training_loss().to(priority.device)),
             classes=len(weight),
             excess=excess,
             rng=rng,

@@ -13,22 +13,17 @@ from odedm.memory.buffer import Buffer
 
 @stored("memory/reservoir")
 @final
-class ReservoirMemory(Buffer):
+class ReservoirBuffer(Buffer):
     """Every streamed row is here with equal probability; without pins, plain reservoir sampling.
 
     >>> from odedm.core.rows import ColumnSpec, MemoryPart
-    >>> memory = ReservoirMemory(2, [ColumnSpec("label", dtype=torch.int64)])
-    >>> memory.see({"label": torch.tensor([3, 4, 5])}, rng=torch.Generator().manual_seed(0))
+    >>> memory = ReservoirBuffer(2, [ColumnSpec("label", dtype=torch.int64)])
+    >>> memory.add({"label": torch.tensor([3, 4, 5])}, None, rng=torch.Generator().manual_seed(0))
     >>> memory.size(), memory.size(MemoryPart.LONG)
     (2, 0)
     """
 
-    def add(self, rows: Rows, probe: ModelView, *, rng: torch.Generator) -> None:  # noqa: ARG002
-        """Offer a stream batch to the reservoir."""
-        self.see(rows, rng=rng)
-
-    def see(self, rows: Rows, *, rng: torch.Generator) -> None:
-        """Offer rows with fresh uniform priorities; the largest priorities of the whole stream stay."""
-        self.insert(
-            rows, torch.rand(count(rows), dtype=torch.float64, generator=rng, device=self.store.priority.device)
-        )
+    def add(self, rows: Rows, view: ModelView | None, *, rng: torch.Generator) -> None:  # noqa: ARG002
+        """Offer a stream batch with fresh uniform priorities; the largest of the whole stream stay."""
+        device = self.store.priority.device
+        self.insert(rows, torch.rand(count(rows), dtype=torch.float64, generator=rng, device=device))

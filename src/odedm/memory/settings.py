@@ -172,7 +172,7 @@ class ODEDM:
 
         Where rho gives classes different numbers of prototypes, k stays None.
         """
-        from odedm.memory.prototype_quotas import prototypes
+        from odedm.memory.quotas import prototypes
 
         rho = DEFAULT_RHO if self.rho is None and self.k is None else self.rho
         policy = native if self.short_policy == "native" else self.short_policy
@@ -188,7 +188,7 @@ class ODEDM:
         """Return the live memory."""
         from odedm.memory.candidate_pool import ClassReservoirPool
         from odedm.memory.dual import DualBuffer
-        from odedm.memory.prototype_quotas import FixedQuota, class_quotas
+        from odedm.memory.quotas import FixedQuota, class_quotas
 
         pool = None
         if isinstance(self.candidates, int):

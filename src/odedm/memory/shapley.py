@@ -99,7 +99,7 @@ class ASERBuffer(Buffer):
         super().__init__(capacity, fields, device)
         self.classes, self.k, self.per_class = classes, k, per_class
 
-    def add(self, rows: Rows, probe: ModelView, *, rng: torch.Generator) -> None:
+    def add(self, rows: Rows, view: ModelView, *, rng: torch.Generator) -> None:
         """Take what fits, and let the others compete."""
         amount, room = count(rows), max(0, self.short_capacity - self._short)
         if self.short_capacity == 0:
@@ -109,9 +109,9 @@ class ASERBuffer(Buffer):
         if fits:
             self.insert({name: column[:fits] for name, column in rows.items()}, priority[:fits])
         if fits < amount:
-            self._compete({name: column[fits:] for name, column in rows.items()}, priority[fits:], probe, rng)
+            self._compete({name: column[fits:] for name, column in rows.items()}, priority[fits:], view, rng)
 
-    def _compete(self, rows: Rows, priority: Tensor, probe: ModelView, rng: torch.Generator) -> None:
+    def _compete(self, rows: Rows, priority: Tensor, view: ModelView, rng: torch.Generator) -> None:
         """Let rows [m] with priorities [m] take the places of stored ones; without a look at a value."""
         amount, every = count(rows), self.ordered_slots()
         stored = self.store.columns["label"]
@@ -124,7 +124,7 @@ class ASERBuffer(Buffer):
         free = self._belongs(MemoryPart.SHORT).index_fill(0, judge, False)
         chance, slot = noise[:-1].where(free, -1.0).topk(min(most, self.capacity))
         image, label = self.store.columns["image"], torch.cat([stored[judge], rows["label"]])
-        feature = probe.embed(torch.cat([image[judge], image[slot], rows["image"]])).flatten(1).double()
+        feature = view.embed(torch.cat([image[judge], image[slot], rows["image"]])).flatten(1).double()
         judges, judged, new = feature.split([len(judge), len(slot), amount])
         counts = torch.cat([chance >= 0, torch.ones_like(rare)])
         known = torch.cat([stored[slot], rows["label"]])

@@ -16,6 +16,7 @@ from rich.text import Text
 from odedm.core.errors import UsageError
 from odedm.core.registry import METHODS, title
 from odedm.memory.paper_preset import DAC_BY_RHO
+from odedm.memory.quotas import prototypes_per_class
 from odedm.paper.items import CHANGED
 from odedm.paper.mini import small_capacity, small_stream
 from odedm.paper.paper_cells import MARKS, PaperCell
@@ -23,7 +24,6 @@ from odedm.paper.printed import BEST, NONE, Cell
 from odedm.paper.protocol import DATA, EPOCHS
 from odedm.report.tables import escape
 from odedm.report.wording import format_mean
-from odedm.selection.budget import prototypes_per_class
 
 LEGEND = (
     "printed, below it ours: = reproduced, + better, − worse, ~ not comparable; a best of several ρ is the test set's"

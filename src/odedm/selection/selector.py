@@ -78,7 +78,7 @@ class PrototypeSelector:
         self,
         rows: Rows,
         classes: Sequence[int],
-        probe: ModelView,
+        view: ModelView,
         *,
         rng: torch.Generator,
         timer: Timer,
@@ -87,14 +87,14 @@ class PrototypeSelector:
         """Return the chosen rows, class by class in the order of `classes`, with all columns of `rows`.
 
         `rows` has at least "image" [n, ...] and "label" [n]. Added are "prototype" [m] (0 … k−1 within its class)
-        and what `probe.annotate` says of the chosen rows. `rng` is a CPU generator. A class with fewer rows than
+        and what `view.annotate` says of the chosen rows. `rng` is a CPU generator. A class with fewer rows than
         asked for gives all it has. `on_selection` is shown every choice by distance, which then costs all distances.
         """
         members = _members(rows["label"], classes)
         # a generator each, so that a class's prototypes do not depend on how much the others draw
         seeds = torch.randint(2**62, (len(members),), generator=rng).tolist()
         with timer("embed"):
-            points = self._points(rows["image"], members, probe)
+            points = self._points(rows["image"], members, view)
         present = [i for i, member in enumerate(members) if len(member)]
         members, sets = [members[i] for i in present], [points[i] for i in present]
         rngs = [torch.Generator().manual_seed(seeds[i]) for i in present]
@@ -111,7 +111,7 @@ class PrototypeSelector:
             parts.append(_prototypes(rows, none, Chosen(none, none)))
         result = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
         with timer("embed"):
-            return probe.annotate(result) | result  # what rows bring along from the stream is kept
+            return view.annotate(result) | result  # what rows bring along from the stream is kept
 
     def choose(self, points: Tensor, rng: torch.Generator, image_shape: tuple[int, ...] | None = None) -> Tensor:
         """Return which rows of one set of points [n, d] are chosen, by prototype; `image_shape` where rows are images.
@@ -180,18 +180,18 @@ class PrototypeSelector:
         row = selector.select(points, self.k * self.rows_per_prototype, rng)
         return Chosen(row, torch.arange(len(row), device=row.device) // self.rows_per_prototype)
 
-    def _points(self, image: Tensor, members: list[Tensor], probe: ModelView) -> list[Tensor]:
+    def _points(self, image: Tensor, members: list[Tensor], view: ModelView) -> list[Tensor]:
         """Return the rows of each class as points [n, d]."""
         if isinstance(self.distance, RowSelector) and not self.distance.needs_points:
             return [member.new_zeros(len(member), 0) for member in members]
         wanted = torch.cat(members) if members else torch.zeros(0, dtype=torch.int64, device=image.device)
-        return list(self._embed(image.index_select(0, wanted), probe).split([len(member) for member in members]))
+        return list(self._embed(image.index_select(0, wanted), view).split([len(member) for member in members]))
 
-    def _embed(self, image: Tensor, probe: ModelView) -> Tensor:
+    def _embed(self, image: Tensor, view: ModelView) -> Tensor:
         """Return rows as float points [n, d]; all classes at once, so the network runs over large batches."""
         if self.space == "pixels" or len(image) == 0:
             return image.flatten(1).float()
-        points = probe.embed(image).detach().flatten(1).float()
+        points = view.embed(image).detach().flatten(1).float()
         if not all_finite(points):
             bad = int((~points.isfinite()).any(1).sum())
             raise UsageError(

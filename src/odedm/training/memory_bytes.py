@@ -16,7 +16,7 @@ from odedm.core.rng import generator
 from odedm.core.rows import ColumnSpec
 from odedm.core.stored_names import is_ours
 from odedm.core.validators import as_bytes
-from odedm.memory.reservoir import ReservoirMemory
+from odedm.memory.reservoir import ReservoirBuffer
 from odedm.memory.settings import AnyMemory
 from odedm.methods.base import Method
 from odedm.nets.base import Net
@@ -35,7 +35,7 @@ def memory_in_rows(plan: Experiment, data: Dataset, net: Net) -> AnyMemory:
     """Return the memory of a resolved experiment, asked for in bytes, with as many rows of all columns as fit in."""
     memory, kind = plan.memory, METHODS[plan.method].load()
     method: Method = kind(net=net, draw=plan.replay_batch, rng=partial(generator, plan.seed), **plan.options)
-    row = store_bytes(ReservoirMemory(1, (*data_columns(data), *method.fields())))
+    row = store_bytes(ReservoirBuffer(1, (*data_columns(data), *method.fields())))
     rows = (as_bytes(memory.capacity) or 0) // row
     if not rows:
         raise UsageError(f"Not one row fits in {memory.capacity}: a stored row of this run has {row} bytes.")

@@ -14,7 +14,7 @@ from odedm.memory.buffer import TaskEndBuffer
 
 @stored("memory/task-quota")
 @final
-class TaskQuota(TaskEndBuffer):
+class TaskQuotaBuffer(TaskEndBuffer):
     """⌊capacity / (t + 1)⌋ rows of each of the tasks 0..t, exactly balanced; empty until the first task ends.
 
     A task gives a random choice of its rows, ranked. As quotas shrink the lowest ranks leave, so what is kept of a
@@ -26,7 +26,7 @@ class TaskQuota(TaskEndBuffer):
     >>> class NoFields:
     ...     def annotate(self, rows):
     ...         return {}
-    >>> memory = TaskQuota(5, [ColumnSpec("label", dtype=torch.int64), ColumnSpec("task", dtype=torch.int64)])
+    >>> memory = TaskQuotaBuffer(5, [ColumnSpec("label", dtype=torch.int64), ColumnSpec("task", dtype=torch.int64)])
     >>> for t in range(2):
     ...     label = torch.full((9,), t)
     ...     memory.end_task(Task(t, 2, (t,), {"label": label, "task": label}), NoFields(), rng=torch.Generator())
@@ -34,7 +34,7 @@ class TaskQuota(TaskEndBuffer):
     [0, 0, 1, 1]
     """
 
-    def end_task(self, task: Task, probe: ModelView, *, rng: torch.Generator) -> None:
+    def end_task(self, task: Task, view: ModelView, *, rng: torch.Generator) -> None:
         """Cut the rows of old tasks down to the new quota and fill up with rows of the finished one."""
         device, quota = self.store.priority.device, quotas(self.short_capacity, task.index + 1)
         old = self.rows(MemoryPart.SHORT)
@@ -42,14 +42,14 @@ class TaskQuota(TaskEndBuffer):
         old = take(old, within.nonzero().flatten())
         order = torch.randperm(len(task), generator=rng)[: quota[-1]]  # on the CPU: one seed, one choice anywhere
         new = take(task.rows, order.to(device))
-        new |= probe.annotate(new)
+        new |= view.annotate(new)
         rows = {name: torch.cat([old[name], column]) for name, column in new.items()}
         self.reset_short_term(rows, rank_priorities(rank_within(rows["task"])))
 
 
 @stored("memory/class-quota")
 @final
-class ClassQuota(TaskEndBuffer):
+class ClassQuotaBuffer(TaskEndBuffer):
     """⌊capacity / classes seen⌋ rows of every class, a random choice made when its task ends; empty until then (GEM).
 
     As quotas shrink the last ranks of old classes leave. A class that returns keeps the rows it has, and is filled up.
@@ -59,7 +59,7 @@ class ClassQuota(TaskEndBuffer):
     >>> class NoFields:
     ...     def annotate(self, rows):
     ...         return {}
-    >>> memory = ClassQuota(6, [ColumnSpec("label", dtype=torch.int64)])
+    >>> memory = ClassQuotaBuffer(6, [ColumnSpec("label", dtype=torch.int64)])
     >>> for t in range(2):
     ...     rows = {"label": torch.arange(2 * t, 2 * t + 2).repeat(9)}
     ...     memory.end_task(Task(t, 2, (2 * t, 2 * t + 1), rows), NoFields(), rng=torch.Generator())
@@ -67,7 +67,7 @@ class ClassQuota(TaskEndBuffer):
     [1, 1, 1, 1]
     """
 
-    def end_task(self, task: Task, probe: ModelView, *, rng: torch.Generator) -> None:
+    def end_task(self, task: Task, view: ModelView, *, rng: torch.Generator) -> None:
         """Cut old classes down to the new quota and fill up with rows of the finished task's."""
         device, old = self.store.priority.device, self.rows(MemoryPart.SHORT)
         seen = torch.cat([old["label"], task.rows["label"]]).unique()  # a blurry task has rows of any class
@@ -76,7 +76,7 @@ class ClassQuota(TaskEndBuffer):
         order = torch.randperm(len(task), generator=rng).to(device)  # on the CPU: one seed, one choice anywhere
         label = task.rows["label"][order]
         new = take(task.rows, order[rank_within(label) < quota[label]])
-        new |= probe.annotate(new)
+        new |= view.annotate(new)
         rows = {name: torch.cat([old[name], column]) for name, column in new.items()}
         rows = take(rows, (rank_within(rows["label"]) < quota[rows["label"]]).nonzero().flatten())
         self.reset_short_term(rows, rank_priorities(rank_within(rows["label"])))

@@ -9,8 +9,8 @@ from odedm import ColumnSpec, MemoryPart, Task
 from odedm.core.rows import rank_within
 from odedm.core.timer import Timer
 from odedm.memory.dual import DualBuffer
-from odedm.memory.prototype_quotas import FixedQuota
-from odedm.memory.quota import TaskQuota, quotas, rank_priorities
+from odedm.memory.quota_buffers import TaskQuotaBuffer, quotas, rank_priorities
+from odedm.memory.quotas import FixedQuota
 from odedm.selection.distance import L2
 from odedm.selection.selector import PrototypeSelector
 
@@ -48,7 +48,7 @@ def check_columns(memory):
 
 @given(capacity=st.integers(0, 40), sizes=st.lists(st.integers(1, 30), min_size=1, max_size=6))
 def test_counts_are_the_quota_and_what_is_kept_is_a_prefix(probe_like, capacity, sizes):
-    memory, rng, before = TaskQuota(capacity, FIELDS), seeded(), []
+    memory, rng, before = TaskQuotaBuffer(capacity, FIELDS), seeded(), []
     for t, size in enumerate(sizes):
         memory.end_task(task(t, size), probe_like, rng=rng)
         now = by_task(memory, t + 1)
@@ -79,7 +79,7 @@ def probe_like():
 def test_inside_a_dual_memory_the_quota_is_of_what_the_pins_leave(probe_like, capacity, k, sizes):
     pinned = 2 * k * (len(sizes) - 1)
     capacity = max(capacity, pinned)
-    host = TaskQuota(capacity, FIELDS)
+    host = TaskQuotaBuffer(capacity, FIELDS)
     selector = PrototypeSelector(k, distance=L2(), dac=None)
     memory = DualBuffer(host, selector, None, FixedQuota(k), rng=torch.Generator(), timer=Timer(), in_place=True)
     rng, before, long = seeded(), [], []
@@ -106,7 +106,7 @@ def test_inside_a_dual_memory_the_quota_is_of_what_the_pins_leave(probe_like, ca
 
 
 def test_pins_displace_the_last_ranks_of_every_task_in_turn(probe):
-    memory, rng = TaskQuota(30, FIELDS), seeded()
+    memory, rng = TaskQuotaBuffer(30, FIELDS), seeded()
     for t in range(3):
         memory.end_task(task(t), probe, rng=rng)
     before = by_task(memory, 3)
@@ -119,7 +119,7 @@ def test_pins_displace_the_last_ranks_of_every_task_in_turn(probe):
 
 
 def test_with_fewer_slots_than_tasks_the_newest_keep_one_row_each(probe):
-    memory, rng, kept = TaskQuota(2, FIELDS), seeded(), []
+    memory, rng, kept = TaskQuotaBuffer(2, FIELDS), seeded(), []
     for t in range(5):
         memory.end_task(task(t), probe, rng=rng)
         kept.append(memory.rows()["task"].tolist())
@@ -127,7 +127,7 @@ def test_with_fewer_slots_than_tasks_the_newest_keep_one_row_each(probe):
 
 
 def test_nothing_is_kept_before_the_first_task_ends(probe):
-    memory = TaskQuota(10, FIELDS)
+    memory = TaskQuotaBuffer(10, FIELDS)
     rows = task(0).rows
     memory.begin_task(task(0))
     memory.add({**rows, **probe.annotate(rows)}, probe, rng=seeded())
@@ -142,7 +142,7 @@ def test_nothing_is_kept_before_the_first_task_ends(probe):
 def test_every_row_of_a_task_is_as_likely_to_be_kept(probe):
     counts, rng, repeats = torch.zeros(24), seeded(), 1500
     for _ in range(repeats):
-        memory = TaskQuota(6, FIELDS)
+        memory = TaskQuotaBuffer(6, FIELDS)
         memory.end_task(task(0), probe, rng=rng)
         memory.end_task(task(1), probe, rng=rng)
         counts[torch.tensor(by_task(memory, 2)[0])] += 1
@@ -153,7 +153,7 @@ def test_every_row_of_a_task_is_as_likely_to_be_kept(probe):
 def test_the_seed_alone_decides_and_the_stream_is_not_aliased(probe):
     memories = []
     for seed in (1, 1, 2):
-        memory, each = TaskQuota(6, FIELDS), task(0)
+        memory, each = TaskQuotaBuffer(6, FIELDS), task(0)
         memory.end_task(each, probe, rng=seeded(seed))
         kept = memory.rows()["image"].clone()
         each.rows["image"].fill_(-1)
@@ -170,7 +170,7 @@ def test_rewritten_rows_keep_the_fields_of_their_own_task(probe):
             self.calls += 1
             return {"logits": torch.full((len(rows["index"]), 3), float(self.calls))}
 
-    memory, counting = TaskQuota(9, FIELDS), Counting()
+    memory, counting = TaskQuotaBuffer(9, FIELDS), Counting()
     for t in range(3):
         memory.end_task(task(t), counting, rng=seeded())
     rows = memory.rows()

@@ -1,20 +1,73 @@
-"""How many prototypes each class gets in the end, for streams of tasks that are equal, unequal or share classes."""
+"""How many prototypes each class may have, and which classes have room for theirs.
+
+Of a stream whose tasks are known each class gets F_k (`prototypes_per_class`, `class_quotas`), which never changes:
+`FixedQuota`. Where nobody knows how many classes will come, all of them share the long-term rows: `EqualShare`.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from odedm.core.errors import UsageError
 from odedm.core.stored_names import stored
 from odedm.core.text import counted
-from odedm.selection.budget import prototypes_per_class
+from odedm.core.validators import LARGEST, Float, Int, validate_params
 
 if TYPE_CHECKING:
     from odedm.memory.build_context import StreamShape
     from odedm.memory.settings import ODEDM
+
+
+@validate_params(rho=Float(), capacity=Int(), tasks=Int(), classes=Int(), rows_per_prototype=Int())
+def prototypes_per_class(rho: float, capacity: int, *, tasks: int, classes: int, rows_per_prototype: int = 1) -> int:
+    """Return how many prototypes each class pins when its task ends: k = ρλ / ((n − 1) · |C_i|), halves rounded up.
+
+    The last task is never consolidated, hence n − 1. Halves go up because Python's `round` would give 12 where the
+    paper has 13.
+
+    Args:
+        rho: the share ρ of the memory's rows that the long-term part holds in the end, above 0 and up to 1.
+        capacity: rows in all (λ).
+        tasks: the n tasks of the stream.
+        classes: the |C_i| classes of one task.
+        rows_per_prototype: rows that each prototype keeps; the quotient is divided by it.
+
+    Returns:
+        k, 1 or more; what rounds to 0 is refused by an error that says which ρ or λ gives 1.
+
+    >>> [prototypes_per_class(rho, 200, tasks=5, classes=2) for rho in (0.25, 0.50, 0.75)]
+    [6, 13, 19]
+    """
+    if not 0.0 < rho <= 1.0:
+        raise UsageError(
+            f"rho is the long-term share of the memory: it must lie in (0, 1], {rho} was given. "
+            "For a memory without a long-term part use the plain reservoir."
+        )
+    for name, value in (("tasks", tasks), ("classes", classes), ("rows_per_prototype", rows_per_prototype)):
+        if value < 1:
+            raise UsageError(f"{name} must be 1 or more; {value} was given.")
+    if tasks == 1:
+        raise UsageError(
+            "With a single task nothing is ever consolidated: prototypes are pinned when a task ends and another "
+            "follows. Use a plain reservoir, or split the stream into 2 tasks or more."
+        )
+    slots = (tasks - 1) * classes * rows_per_prototype
+    # the half's own float error must not turn 12.5 into 12: 0.3 * 50 is a hair below 15
+    k = math.floor(rho * capacity / slots + 0.5 + 1e-9)
+    if k < 1:
+        least_rho = math.ceil(0.5 * slots / capacity * 1e4) / 1e4 if capacity > 0 else math.inf
+        least_capacity = math.ceil(min(0.5 * slots / rho, LARGEST) - 1e-9)
+        larger = f"rho of at least {least_rho:g}, or a " if least_rho <= 1 else ""
+        raise UsageError(
+            f"rho={rho:g} of {capacity} rows, shared by {counted(tasks - 1, 'consolidated task')} of "
+            f"{counted(classes, 'class')} with {counted(rows_per_prototype, 'row')} per prototype, "
+            f"rounds to 0 prototypes per class. One prototype per class needs a {larger}capacity of at least "
+            f"{least_capacity} rows."
+        )
+    return k
 
 
 @stored("memory/fixed-quota")
@@ -166,3 +219,65 @@ def _refuse_none(memory: ODEDM, least: float) -> None:
         f"rho={rho:g} of {memory.capacity} rows gives some class {least:.2g} prototypes as its share, which "
         f"rounds to 0. One for each class needs {larger}a capacity of at least {rows} rows."
     )
+
+
+@dataclass
+class ConsolidationOutcome:
+    """What came of the wish to keep prototypes of some classes."""
+
+    pinned: list[int] = field(default_factory=list)
+    """Prototypes of these were chosen and are long-term now."""
+    refused: list[int] = field(default_factory=list)
+    """Prototypes of these do not fit."""
+    missing: list[int] = field(default_factory=list)
+    """No row of these is there to choose from."""
+    error: UsageError | None = None
+    """Why classes were refused."""
+    quota: dict[int, int] = field(default_factory=dict)
+    """How many prototypes each class may have now, those that had some before among them."""
+    rows: int = 0
+    """How many rows are long-term then, at most."""
+
+
+def admit(
+    quota: FixedQuota | EqualShare,
+    classes: Sequence[int],
+    *,
+    available: Mapping[int, int],
+    held: Mapping[int, int],
+    capacity: int,
+    room: int,
+) -> ConsolidationOutcome:
+    """Return which classes are to have prototypes: one after the other, each if there is room for its whole quota.
+
+    Args:
+        quota: how many prototypes a class may have.
+        classes: that are to be consolidated.
+        available: how many rows there are to choose from, of each class.
+        held: how many long-term rows classes have already.
+        capacity: rows in all, and `room` how many of them can be long-term.
+
+    >>> admit(FixedQuota(2), [7, 8, 9], available={7: 5, 8: 5}, held={}, capacity=4, room=3).pinned
+    [7]
+    """
+    outcome = ConsolidationOutcome(missing=[label for label in classes if label not in available])
+    per = quota.rows_per_prototype
+
+    def quotas(new: Sequence[int]) -> dict[int, int]:
+        """Return each class's prototypes when `new` ones are admitted."""
+        known = {*held, *new}
+        return {label: quota.of(label, classes=len(known), room=room) for label in known}
+
+    for label in [label for label in classes if label in available]:
+        prototypes_of = quotas([*outcome.pinned, label])
+        if prototypes_of[label] and sum(prototypes_of.values()) * per <= room:
+            outcome.pinned.append(label)
+            outcome.quota, outcome.rows = prototypes_of, sum(prototypes_of.values()) * per
+        else:
+            outcome.refused.append(label)
+    if outcome.refused:
+        wanted = quotas([*outcome.pinned, *outcome.refused])
+        new = sum(wanted[label] for label in classes if label in wanted) * per
+        total = sum(wanted.values()) * per
+        outcome.error = quota.refusal(new, total - new, classes=len(wanted), capacity=capacity, room=room)
+    return outcome

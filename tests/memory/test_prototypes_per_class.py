@@ -4,8 +4,8 @@ import pytest
 
 from odedm.core.errors import UsageError
 from odedm.memory.build_context import StreamShape
+from odedm.memory.quotas import prototypes_per_class
 from odedm.memory.settings import ODEDM
-from odedm.selection.budget import prototypes_per_class
 
 CIFAR10 = {"tasks": 5, "classes": 2}
 CIFAR100 = {"tasks": 10, "classes": 10}
