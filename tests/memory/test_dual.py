@@ -112,3 +112,18 @@ def test_bounded_prototypes_come_from_the_candidates_inside_the_budget(probe):
         assert memory.size() + int((candidates.store.priority >= 0).sum()) <= 30
     with pytest.raises(UsageError, match="at least 1 row per class; 0"):
         ClassReservoirPool(0, RAW, rng=torch.Generator(), compartments=2)
+
+
+@pytest.mark.parametrize("source", ["task", "pool", "short-term part"])
+def test_candidates_are_copies_and_a_row_chosen_from_the_short_term_part_moves(source, probe):
+    pool = ClassReservoirPool(12, FIELDS, rng=torch.Generator().manual_seed(3)) if source == "pool" else None
+    memory, now = dual(capacity=60, candidates=pool), task(0)
+    rows = {**now.rows, "logits": torch.zeros(24, 3)}
+    memory.join(now.classes)
+    memory.add(rows, probe, rng=torch.Generator().manual_seed(0))
+    before = {*memory.rows(MemoryPart.SHORT)["index"].tolist()}
+    assert len(before) == 24
+    memory.consolidate(now.classes, probe, candidates=rows if source == "task" else None)
+    short, long = ({*memory.rows(part)["index"].tolist()} for part in (MemoryPart.SHORT, MemoryPart.LONG))
+    assert len(long) == 4
+    assert short == (before - long if source == "short-term part" else before)
