@@ -5,13 +5,13 @@ import torch
 
 from odedm import DAC, L2, MMD, ODEDM, Experiment, Herding, Native, Prototypes, Sinkhorn, UsageError, blobs, train
 from odedm.memory.build_context import StreamShape
-from odedm.memory.settings import consolidator, memory_from_dict, memory_to_dict
+from odedm.memory.settings import memory_from_dict, memory_to_dict, prototype_selector
 from odedm.selection import distance
 from odedm.training.preparation import prepare
 
 
 def chooser(selection=None):
-    found = consolidator(ODEDM(60, k=2, selection=selection or Prototypes()))
+    found = prototype_selector(ODEDM(60, k=2, selection=selection or Prototypes()))
     assert found is not None
     return found
 

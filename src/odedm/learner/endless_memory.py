@@ -18,7 +18,7 @@ from odedm.core.store import Store
 from odedm.core.validators import as_bytes
 from odedm.memory.candidate_pool import ClassReservoirPool
 from odedm.memory.dual import DualBuffer
-from odedm.memory.open_stream import Generators, build_dual, filled, reads_tasks
+from odedm.memory.open_stream import Generators, build_dual, filled, reads_tasks, short_term_policy
 from odedm.memory.settings import ODEDM, MemorySettings, Native, NoMemory, Reservoir
 from odedm.selection.prototype_settings import Prototypes
 
@@ -70,12 +70,9 @@ def settle_memory(given: Any, native: str) -> tuple[MemorySettings, str]:
             "A learner's memory is a number of rows, as stored logits grow with its classes; "
             f"{settings.capacity!r} was given. learner.bytes says what it holds."
         )
-    policy = "reservoir"
+    policy = short_term_policy(settings, native)
     if isinstance(settings, ODEDM):
-        policy = native if settings.short_policy == "native" else settings.short_policy
         settings = replace(settings, candidates=settings.candidates or "task")
-    elif isinstance(settings, Native):
-        policy = settings.policy or native
     if reads_tasks(policy):
         raise UsageError(
             f"The memory policy '{policy}' chooses rows when a task ends, and a learner's stream has no tasks. Give "

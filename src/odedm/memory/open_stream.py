@@ -19,7 +19,7 @@ from odedm.memory.build_context import build_policy, check_policy_options
 from odedm.memory.candidate_pool import CandidatePool, ClassReservoirPool, TaskPool
 from odedm.memory.dual import DualBuffer
 from odedm.memory.quotas import EqualShare, FixedQuota
-from odedm.memory.settings import DEFAULT_RHO, ODEDM, MemorySettings, Native, Reservoir, consolidator
+from odedm.memory.settings import DEFAULT_RHO, ODEDM, MemorySettings, Native, Reservoir, prototype_selector
 
 Generators = dict[str, torch.Generator]
 
@@ -31,6 +31,17 @@ PURPOSES = {"memory": True, "draw": True, "candidates": True, "memory borders": 
 """What is drawn, and whether on the memory's device."""
 
 
+def short_term_policy(settings: MemorySettings, native: str = "reservoir") -> str:
+    """Return how short-term rows are chosen; `native` is the method's own way, and a loop of one's own has no method.
+
+    >>> short_term_policy(ODEDM(50)), short_term_policy(Native(50, policy="herded"))
+    ('reservoir', 'herded')
+    """
+    if isinstance(settings, ODEDM):
+        return native if settings.short_policy == "native" else settings.short_policy
+    return "reservoir" if isinstance(settings, Reservoir) else settings.policy or native
+
+
 def filled(settings: MemorySettings, policy: str) -> MemorySettings:
     """Return settings with their defaults, short-term rows being chosen by this policy; refuse what cannot be kept."""
     check_policy_options(policy, {} if isinstance(settings, Reservoir) else settings.policy_options)
@@ -38,7 +49,9 @@ def filled(settings: MemorySettings, policy: str) -> MemorySettings:
         return settings
     if settings.k is None and settings.rho is None:
         settings = replace(settings, rho=DEFAULT_RHO)
-    consolidator(replace(settings, k=settings.k or 1))  # refuses what cannot be chosen by, before anything is added
+    prototype_selector(
+        replace(settings, k=settings.k or 1)
+    )  # refuses what cannot be chosen by
     least = (settings.k or 1) * settings.rows_per_prototype
     if settings.candidates is None and reads_tasks(policy):  # it keeps all rows of a task anyway
         return replace(settings, candidates="task")
@@ -113,7 +126,7 @@ def build_dual(
     names = tuple(columns) or tuple(column.name for column in fields)
     selector, pool = None, None
     if isinstance(settings, ODEDM) and pins(settings):
-        selector = consolidator(replace(settings, k=settings.k or 1))
+        selector = prototype_selector(replace(settings, k=settings.k or 1))
         pool = _pool(settings, [column for column in fields if column.name in names], device, rngs, task_pool)
     elif task_pool and reads_tasks(policy):
         pool = TaskPool(fields, device)
@@ -136,7 +149,7 @@ def empty_dual(
     capacity: int | None = None,
 ) -> DualBuffer:
     """Return an empty buffer for rows of this schema, which collects candidates where any are chosen from them."""
-    policy, fields = _policy(settings), list(schema.columns)
+    policy, fields = short_term_policy(settings), list(schema.columns)
     if reads_tasks(policy):
         fields.append(TASK)
     elif isinstance(settings, ODEDM) and pins(settings) and settings.candidates != "task":
@@ -155,7 +168,7 @@ def settle(configuration: Any) -> MemorySettings:
         raise UsageError(f"A live memory's capacity is a number of rows; {settings.capacity!r} was given.")
     if not settings.capacity:
         raise UsageError("A live memory needs room: capacity must be 1 row or more; 0 was given.")
-    policy = _policy(settings)
+    policy = short_term_policy(settings)
     if POLICIES[policy].load().needs_method:
         known = ", ".join(name for name, entry in POLICIES.items() if not entry.load().needs_method)
         raise UsageError(
@@ -163,13 +176,6 @@ def settle(configuration: Any) -> MemorySettings:
             "or odedm.train."
         )
     return filled(settings, policy)
-
-
-def _policy(settings: MemorySettings) -> str:
-    """Return how short-term rows are chosen; a loop of one's own has no method, hence no other native policy."""
-    if isinstance(settings, ODEDM):
-        return "reservoir" if settings.short_policy == "native" else settings.short_policy
-    return "reservoir" if isinstance(settings, Reservoir) else settings.policy or "reservoir"
 
 
 def generators(seed: int, device: torch.device) -> Generators:

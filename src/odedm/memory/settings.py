@@ -44,10 +44,10 @@ __all__ = [
     "NoMemory",
     "Reservoir",
     "as_memory_config",
-    "consolidator",
     "memory_from_dict",
     "memory_from_flat",
     "memory_to_dict",
+    "prototype_selector",
 ]
 
 DEFAULT_RHO = 0.25
@@ -181,7 +181,7 @@ class ODEDM:
         resolved = replace(known, k=prototypes(known, shape))
         check_policy_options(policy, self.policy_options)
         resolved = replace(resolved, policy_options=read_policy_options(policy, self.policy_options))
-        consolidator(resolved)  # refuses what cannot be chosen by, before anything runs
+        prototype_selector(resolved)  # refuses what cannot be chosen by, before anything runs
         return resolved
 
     def build(self, context: BuildContext) -> AnyBuffer:
@@ -201,7 +201,7 @@ class ODEDM:
         quota = class_quotas(self, context.shape) if self.k is None and context.shape.task_classes else self.k or 0
         return DualBuffer(
             buffer,
-            consolidator(replace(self, k=max(quota) if isinstance(quota, tuple) else quota)),
+            prototype_selector(replace(self, k=max(quota) if isinstance(quota, tuple) else quota)),
             pool,
             FixedQuota(quota, self.rows_per_prototype),
             rng=context.cpu_rng("consolidation"),
@@ -291,6 +291,6 @@ def _check_weight(memory: ODEDM) -> None:
 
 
 @cache
-def consolidator(memory: ODEDM) -> PrototypeSelector | None:
+def prototype_selector(memory: ODEDM) -> PrototypeSelector | None:
     """Return how a memory chooses prototypes, or None where it keeps none; made once for each configuration."""
     return selector(memory.selection, memory.k, memory.rows_per_prototype) if memory.k else None

@@ -22,7 +22,7 @@ from odedm.core.rng import derive_seed, generator
 from odedm.core.rows import ModelView, Rows
 from odedm.core.timer import Timer
 from odedm.data.opening import load_dataset
-from odedm.memory.settings import ODEDM, Reservoir, consolidator
+from odedm.memory.settings import ODEDM, Reservoir, prototype_selector
 from odedm.report.wording import csv_text
 from odedm.results.provenance import provenance
 from odedm.selection.prototype_settings import DAC, Prototypes
@@ -181,7 +181,7 @@ def class_features(plan: TimingPlan, device: str, threads: int) -> Tensor:
 def time_choice(points: Tensor, k: int, dac: str, *, seed: int) -> float:
     """Return the seconds of one choice, as a run would make it at the end of a task with one class."""
     pair = None if dac == NO_DAC else cast(tuple[int, int], tuple(map(int, dac.split("x"))))
-    choose = consolidator(ODEDM(k, k=k, selection=Prototypes(dac=pair and DAC(*pair, sample=None))))
+    choose = prototype_selector(ODEDM(k, k=k, selection=Prototypes(dac=pair and DAC(*pair, sample=None))))
     assert choose is not None
     rows = {"image": points, "label": torch.zeros(len(points), dtype=torch.int64, device=points.device)}
     timer = Timer(synchronizer(points.device))
