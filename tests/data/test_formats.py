@@ -25,7 +25,7 @@ from forge import (
     zipped,
 )
 
-from odedm import UsageError
+from odedm import UsageError, from_arrays
 from odedm.data import formats
 from odedm.data.images import Fit, decode, probe
 from odedm.data.published import PUBLISHED
@@ -240,6 +240,14 @@ def test_vectors_and_class_names_from_arrays(tmp_path):
     contents = read(tmp_path / "v.npz")
     assert contents.image.dtype == np.float32
     assert contents.class_names == ("no", "yes")
+
+
+@pytest.mark.parametrize("labels", [Y - 1, Y * 5, Y[:, None] * 5.0, np.array(["a", "b"])[Y]])
+def test_labels_of_a_file_mean_what_they_mean_in_python(labels, tmp_path):
+    np.savez(tmp_path / "a.npz", x=X, y=labels)
+    contents, data = read(tmp_path / "a.npz"), from_arrays(X, np.ravel(labels), tasks=1)
+    assert contents.class_names == data.class_names
+    assert contents.label.tolist() == data.label.tolist()
 
 
 @pytest.mark.parametrize(
