@@ -7,7 +7,6 @@ import http.client
 import os
 import re
 import shutil
-import ssl
 import time
 import urllib.error
 import urllib.request
@@ -26,8 +25,8 @@ RETRY_PAUSE = 1.0
 """A factor for the pauses between tries."""
 MAX_BYTES = 64 << 30
 """Of a file whose length nobody knows."""
-BROKEN = (urllib.error.URLError, http.client.HTTPException, ssl.SSLError, TimeoutError, ConnectionError)
-"""What a connection that fails raises."""
+BROKEN = (OSError, http.client.HTTPException, ValueError)
+"""What a connection that fails raises; ValueError stands for an address that cannot be sent, here or further on."""
 
 
 def download(url: str, target: Path, known: Sequence[Archive], on_progress: OnProgress, *, manual: str) -> Path:
@@ -46,7 +45,7 @@ def download(url: str, target: Path, known: Sequence[Archive], on_progress: OnPr
                 break
             except UsageError:
                 raise
-            except (*BROKEN, ValueError) as error:  # ValueError: an address that cannot be sent, here or further on
+            except BROKEN as error:
                 refused = isinstance(error, ValueError) or getattr(error, "code", 500) < 500
                 if isinstance(error, urllib.error.HTTPError):
                     error.close()

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from odedm.checkpoint.checkpoint import checkpoint_paths, look_at, working_folder
 from odedm.checkpoint.lock import is_held
 from odedm.core.errors import UsageError
-from odedm.core.registry import MEMORIES, METHODS, title
 from odedm.core.text import printable
 from odedm.results.folder import FILE
+from odedm.results.run_summary import describe
+from odedm.results.schema import check_experiment
 
 BEGIN, END = ".", ".work"
 """Of the name of a working folder: `.seed-0.work`."""
@@ -69,19 +69,8 @@ def _look(run: Path) -> Unfinished:
     for path in checkpoint_paths(work):
         with suppress(UsageError, OSError):
             position, meta = look_at(path)
-            return Unfinished(run, alive, _what(meta.configuration), position.task, position.step)
+            plan = meta.configuration
+            check_experiment(plan)
+            what = f"{describe(plan, {})}, seed {printable(plan['seed'], 24)}"
+            return Unfinished(run, alive, what, position.task, position.step)
     return Unfinished(run, alive)
-
-
-def _what(plan: Mapping[str, Any]) -> str:
-    """Method, memory, data and seed in words, whoever wrote them.
-
-    >>> _what({"method": "er", "memory": {"name": "reservoir", "capacity": 20}, "data": "blobs", "seed": 1})
-    "ER · reservoir · λ=20 on 'blobs', seed 1"
-    """
-    memory = plan.get("memory")
-    memory = memory if isinstance(memory, dict) else {}
-    words = [title(METHODS, str(plan.get("method"))), title(MEMORIES, str(memory.get("name")))]
-    words += [f"λ={memory['capacity']}"] if "capacity" in memory else []
-    names = " · ".join(printable(word, 24) for word in words)
-    return f"{names} on '{printable(plan.get('data', '?'))}', seed {printable(plan.get('seed', '?'), 24)}"

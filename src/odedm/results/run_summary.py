@@ -6,7 +6,7 @@ import html
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from odedm.core.registry import MEMORIES, METHODS, title
 from odedm.core.text import html_table, printable
@@ -37,9 +37,12 @@ def mean_metrics(results: Sequence[Result]) -> tuple[Metrics, Metrics]:
     return means, {name: statistics.stdev(column) / math.sqrt(len(column)) for name, column in columns.items()}
 
 
-def describe(result: Result) -> str:
-    """Return method, memory and data in words, whoever wrote the result."""
-    plan, titles = result.experiment, result.titles()
+def describe(plan: Mapping[str, Any], titles: Mapping[str, str]) -> str:
+    """Return method, memory and data in words, whoever wrote the plan; `titles` are those of plug-ins by setting.
+
+    >>> describe({"method": "er", "memory": {"name": "reservoir", "capacity": 20}, "data": "blobs"}, {})
+    "ER · reservoir · λ=20 on 'blobs'"
+    """
     memory = plan["memory"]
     name = str(memory.get("name"))
     policy = (titles.get("memory.policy") or memory.get("policy")) if name == "native" else None
@@ -58,15 +61,19 @@ def summary_line(results: Sequence[Result]) -> str:
             error = f" ± {errors[name]:.1f}" if name in errors else ""
             parts.append(f"{_heading(results, name)} {means[name]:.1f}{error}{unit}")
     seconds = math.fsum(result.total_seconds for result in results)
-    return f"{describe(results[0])}, {_seeds(results)}: {', '.join(parts)}, {seconds:.1f} s"
+    return f"{_describe(results)}, {_seeds(results)}: {', '.join(parts)}, {seconds:.1f} s"
 
 
 def summary_html(results: Sequence[Result]) -> str:
     """Return a table with a row for each seed, one of means where there are several, and accuracy as a picture."""
     rows = [[printable(result.experiment["seed"], 24), *_cells(metrics_of(result))] for result in results]
     rows += [["mean", *_cells(*mean_metrics(results))]] if len(results) > 1 else []
-    table = html_table(["Seed", *(_heading(results, name) for name in TITLES)], rows, describe(results[0]))
-    return table + accuracy_picture({describe(results[0]): [result.acc for result in results]})
+    table = html_table(["Seed", *(_heading(results, name) for name in TITLES)], rows, _describe(results))
+    return table + accuracy_picture({_describe(results): [result.acc for result in results]})
+
+
+def _describe(results: Sequence[Result]) -> str:
+    return describe(results[0].experiment, results[0].titles())
 
 
 def _seeds(results: Sequence[Result]) -> str:
