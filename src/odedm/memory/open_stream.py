@@ -49,9 +49,7 @@ def filled(settings: MemorySettings, policy: str) -> MemorySettings:
         return settings
     if settings.k is None and settings.rho is None:
         settings = replace(settings, rho=DEFAULT_RHO)
-    prototype_selector(
-        replace(settings, k=settings.k or 1)
-    )  # refuses what cannot be chosen by
+    prototype_selector(replace(settings, k=settings.k or 1))  # refuses what cannot be chosen by
     least = (settings.k or 1) * settings.rows_per_prototype
     if settings.candidates is None and reads_tasks(policy):  # it keeps all rows of a task anyway
         return replace(settings, candidates="task")

@@ -84,7 +84,7 @@ def select(
     if isinstance(measure, RowSelector) and reducer is not None:
         raise UsageError(f"dac goes before clusters, and {type(measure).__name__} makes none; leave dac out.")
     selector = PrototypeSelector(k, measure, reducer, rows_per_prototype)
-    rows = selector.choose(points, generator(seed, "select"), image_shape)
+    rows = selector.choose([points], [generator(seed, "select")], image_shape=image_shape)[0].rows.row
     return rows if isinstance(x, Tensor) else rows.numpy()
 
 

@@ -1,18 +1,22 @@
 """How ODEDM chooses prototypes: of each class of a finished task the rows that stand for all of them.
 
-1. Reduce: divide-and-conquer (DAC) narrows the class's rows down to the clusters that lie closest together.
-2. Centre: k-means makes k clusters of these rows.
-3. Select: each cluster's center takes the nearest row that no other has taken, by optimal transport (Sinkhorn) or
-   another distance. That row is a prototype.
+The rows of a class are points: the features that the current network makes of them, or their pixels.
 
-Rows are compared as points: the features that the current network makes of them, or their pixels. A `RowSelector` in
-the place of a distance (at random, herding) chooses without clusters.
+1. Reduce: divide-and-conquer (DAC) narrows the points down to the clusters that lie closest together (`selection.dac`).
+2. Centre: k-means makes k = F_k clusters of what is left (`selection.kmeans`).
+3. Select: each center takes the nearest point that no other center has taken (`selection.nearest`), by optimal
+   transport (`selection.sinkhorn`) or another distance (`selection.distance`). That row is a prototype.
+
+`PrototypeSelector.choose` is these three steps. A `RowSelector` in the place of a distance (at random, herding) chooses
+without clusters. What users write, `odedm.Prototypes` and the settings in it, is in `selection.prototype_settings`,
+which makes the selector of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -31,6 +35,24 @@ from odedm.selection.row_selector import RowSelector
 
 OnSelection = Callable[[Rows, Chosen, Tensor], None]
 """Shown the candidates of a class, which of them were chosen for which center, and all distances [candidates, k]."""
+
+
+class Selection(NamedTuple):
+    """What was chosen among the points of a class.
+
+    `kept` [m] are the points that DAC has left, ascending, and `clusters` those of k-means among them. `chosen` counts
+    among the kept ones; it is None where the means of clusters take the place of rows.
+    """
+
+    kept: Tensor
+    clusters: Clusters | None
+    chosen: Chosen | None
+
+    @property
+    def rows(self) -> Chosen:
+        """Return the chosen rows among all points, with their prototypes."""
+        assert self.chosen is not None
+        return Chosen(self.kept[self.chosen.row], self.chosen.center)
 
 
 @stored("consolidator")
@@ -98,87 +120,78 @@ class PrototypeSelector:
         present = [i for i, member in enumerate(members) if len(member)]
         members, sets = [members[i] for i in present], [points[i] for i in present]
         rngs = [torch.Generator().manual_seed(seeds[i]) for i in present]
-        if isinstance(self.distance, RowSelector):
-            with timer("select"):
-                parts = [
-                    _prototypes(rows, member, self._choose_directly(self.distance, x, rng))
-                    for member, x, rng in zip(members, sets, rngs, strict=True)
-                ]
-        else:
-            parts = self._choose_by_clusters(self.distance, rows, members, sets, rngs, timer, on_selection)
+        # pixels have places between which mass can move; the entries of a vector have none
+        has_places = self.space == "pixels" and rows["image"].dim() > 2
+        image_shape = tuple(rows["image"].shape[1:]) if has_places else None
+        parts = []
+        selections = self.choose(sets, rngs, image_shape=image_shape, timer=timer)
+        for member, x, selection in zip(members, sets, selections, strict=True):
+            parts.append(_prototypes(rows, member, selection))
+            if on_selection is not None and selection.chosen is not None and selection.clusters is not None:
+                with timer("observe"):
+                    fitted = self._fitted(x, image_shape)
+                    distances = row_distances(fitted, kept_rows(x, selection.kept), selection.clusters)
+                    candidates = take(rows, member[selection.kept.to(member.device)])
+                    on_selection(candidates, selection.chosen, distances)
         if not parts:
             none = rows["label"].new_zeros(0, dtype=torch.int64)
-            parts.append(_prototypes(rows, none, Chosen(none, none)))
+            parts.append(take(rows, none) | {"prototype": none})
         result = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
         with timer("embed"):
             return view.annotate(result) | result  # what rows bring along from the stream is kept
 
-    def choose(self, points: Tensor, rng: torch.Generator, image_shape: tuple[int, ...] | None = None) -> Tensor:
-        """Return which rows of one set of points [n, d] are chosen, by prototype; `image_shape` where rows are images.
-
-        >>> PrototypeSelector(1, dac=None).choose(torch.tensor([[1.0, 0], [2, 0], [9, 0]]), torch.Generator()).tolist()
-        [0]
-        """
-        if isinstance(self.distance, RowSelector):
-            return self._choose_directly(self.distance, points, rng).row
-        ((keep, candidates, clusters),) = self._cluster([points], [rng], Timer())
-        fitted = self.distance.fit(points, image_shape)
-        return keep[nearest(fitted, candidates, clusters, self.rows_per_prototype).row]
-
-    def _cluster(
-        self, sets: Sequence[Tensor], rngs: Sequence[torch.Generator], timer: Timer
-    ) -> list[tuple[Tensor, Tensor, Clusters]]:
-        """Reduce and centre: return the rows of each set that DAC leaves, their points, and the clusters of these."""
-        if not sets:
-            return []
-        with timer("reduce"), device.inference_mode_on_gpu(sets[0].device):
-            if self.dac is None:
-                keeps = [torch.arange(len(x), device=x.device) for x in sets]
-            else:
-                keeps = self.dac.reduce_all(sets, smallest=self.k * self.rows_per_prototype, rngs=rngs)
-        with timer("centre"), device.inference_mode_on_gpu(sets[0].device):
-            candidates = [kept_rows(x, keep) for x, keep in zip(sets, keeps, strict=True)]
-            exact = self.dac is not None and self.dac.sample is None  # as the paper has it
-            clusters = batched_kmeans(candidates, self.k, rngs=rngs, exact=exact)[0]
-        return list(zip(keeps, candidates, clusters, strict=True))
-
-    def _choose_by_clusters(
+    def choose(
         self,
-        distance: Distance,
-        rows: Rows,
-        members: Sequence[Tensor],
         sets: Sequence[Tensor],
         rngs: Sequence[torch.Generator],
-        timer: Timer,
-        on_selection: OnSelection | None,
-    ) -> list[Rows]:
-        """Reduce, centre, select: return the prototypes of each class, rows or means of its clusters."""
-        clustered = self._cluster(sets, rngs, timer)
-        # pixels have places between which mass can move; the entries of a vector have none
-        has_places = self.space == "pixels" and rows["image"].dim() > 2
-        image_shape = tuple(rows["image"].shape[1:]) if has_places else None
-        parts: list[Rows] = []
-        with timer("select"):
-            for member, x, (keep, candidates, clusters) in zip(members, sets, clustered, strict=True):
-                home = member.device  # the network may live on another device than the rows
-                if self.mixup:
-                    parts.append(_means(take(rows, member[keep.to(home)]), clusters.labels.to(home)))
-                    continue
-                with device.inference_mode_on_gpu(x.device):
-                    chosen = nearest(distance.fit(x, image_shape), candidates, clusters, self.rows_per_prototype)
-                # copies, since what was made so may not be changed or learned from later
-                chosen = Chosen(chosen.row.clone(), chosen.center.clone())
-                parts.append(_prototypes(rows, member, Chosen(keep.clone()[chosen.row], chosen.center)))
-                if on_selection is not None:
-                    with timer("observe"):
-                        distances = row_distances(distance.fit(x, image_shape), candidates, clusters)
-                        on_selection(take(rows, member[keep.to(home)]), chosen, distances)
-        return parts
+        *,
+        image_shape: tuple[int, ...] | None = None,
+        timer: Timer | None = None,
+    ) -> list[Selection]:
+        """Choose among the points [n, d] of each set, with a generator each; `image_shape` where they are images.
 
-    def _choose_directly(self, selector: RowSelector, points: Tensor, rng: torch.Generator) -> Chosen:
-        """Choose without clusters; the first rows that the selector takes are those of prototype 0."""
+        >>> points = torch.tensor([[1.0, 0], [2, 0], [9, 0]])
+        >>> PrototypeSelector(1, dac=None).choose([points], [torch.Generator()])[0].rows.row.tolist()
+        [0]
+        """
+        timer = timer or Timer()
+        if isinstance(self.distance, RowSelector):
+            with timer("select"):
+                pairs = zip(sets, rngs, strict=True)
+                return [self._choose_without_clusters(self.distance, x, rng) for x, rng in pairs]
+        if not sets:
+            return []
+        home = sets[0].device
+        with timer("reduce"), device.inference_mode_on_gpu(home):
+            if self.dac is None:
+                kept = [torch.arange(len(x), device=home) for x in sets]
+            else:
+                kept = self.dac.reduce_all(sets, smallest=self.k * self.rows_per_prototype, rngs=rngs)
+        with timer("centre"), device.inference_mode_on_gpu(home):
+            candidates = [kept_rows(x, keep) for x, keep in zip(sets, kept, strict=True)]
+            exact = self.dac is not None and self.dac.sample is None  # as the paper has it
+            clusters = batched_kmeans(candidates, self.k, rngs=rngs, exact=exact)[0]
+        selections = []
+        with timer("select"):
+            for x, keep, points, parts in zip(sets, kept, candidates, clusters, strict=True):
+                chosen = None
+                if not self.mixup:
+                    with device.inference_mode_on_gpu(home):
+                        chosen = nearest(self._fitted(x, image_shape), points, parts, self.rows_per_prototype)
+                    # copies, since what was made so may not be changed or learned from later
+                    chosen = Chosen(chosen.row.clone(), chosen.center.clone())
+                selections.append(Selection(keep.clone(), parts, chosen))
+        return selections
+
+    def _fitted(self, points: Tensor, image_shape: tuple[int, ...] | None) -> Distance:
+        assert not isinstance(self.distance, RowSelector)
+        return self.distance.fit(points, image_shape)
+
+    def _choose_without_clusters(self, selector: RowSelector, points: Tensor, rng: torch.Generator) -> Selection:
+        """Let the selector choose; the first rows that it takes are those of prototype 0."""
         row = selector.select(points, self.k * self.rows_per_prototype, rng)
-        return Chosen(row, torch.arange(len(row), device=row.device) // self.rows_per_prototype)
+        center = torch.arange(len(row), device=row.device) // self.rows_per_prototype
+        return Selection(torch.arange(len(points), device=row.device), None, Chosen(row, center))
 
     def _points(self, image: Tensor, members: list[Tensor], view: ModelView) -> list[Tensor]:
         """Return the rows of each class as points [n, d]."""
@@ -219,10 +232,14 @@ def _members(label: Tensor, classes: Sequence[int]) -> list[Tensor]:
     return [row[:amount] for row, amount in zip(order, is_member.sum(1).tolist(), strict=True)]
 
 
-def _prototypes(rows: Rows, member: Tensor, chosen: Chosen) -> Rows:
-    """Return the rows chosen among those of a class, `member` [n], each with the number of its prototype."""
-    row = chosen.row.to(member.device)
-    return take(rows, member[row]) | {"prototype": chosen.center.to(member.device)}
+def _prototypes(rows: Rows, member: Tensor, selection: Selection) -> Rows:
+    """Return the prototypes of a class, whose rows are `member` [n]: what was chosen of them, or means of clusters."""
+    home = member.device  # the network may live on another device than the rows
+    if selection.chosen is None:
+        assert selection.clusters is not None
+        return _means(take(rows, member[selection.kept.to(home)]), selection.clusters.labels.to(home))
+    row, prototype = selection.rows
+    return take(rows, member[row.to(home)]) | {"prototype": prototype.to(home)}
 
 
 def _means(rows: Rows, label: Tensor) -> Rows:
