@@ -25,9 +25,12 @@ from odedm.report import page
 from odedm.report.figures.all_figures import report_figures, save_figures
 from odedm.report.figures.comparisons import seconds_by_phase
 from odedm.report.figures.curves import (
+    KEY,
+    Curve,
     accuracy_over_capacity,
     accuracy_over_share,
     anytime_curves,
+    curve_chart,
     families,
     forgetting_curves,
 )
@@ -40,8 +43,9 @@ from odedm.report.figures.memory import (
     pictures_by_distance,
     project,
 )
-from odedm.report.figures.style import COLOURS, DASHES, MARKERS, Chart
+from odedm.report.figures.style import COLOURS, DASHES, MARKERS, Chart, look
 from odedm.report.load import load
+from odedm.report.statistics import Estimate
 from odedm.report.summary import Table
 from odedm.results.folder import EVIDENCE_FILE
 
@@ -329,6 +333,15 @@ def test_a_long_title_is_whole_in_a_file(fabricate: Fabricate, tmp_path: Path) -
     assert "no mixup" in text
     assert "cosine" in text
     assert "…" not in text
+
+
+def test_a_long_name_is_whole_in_the_key() -> None:
+    name = "ODEDM · auxiliary replay · sinkhorn · gamma_rule=share · no DAC"
+    with look():
+        chart = curve_chart("", "What", [Curve(name, name, [1.0], [Estimate(2.0, None, 1)])], ("x", "y"))
+    (text,) = (text.get_text() for text in chart.figure.axes[0].get_legend().get_texts())
+    assert text.replace("\n", " ") == name
+    assert max(map(len, text.splitlines())) <= KEY
 
 
 def test_the_error_over_tasks_is_not_called_forgetting(fabricate: Fabricate) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import cycle
 from typing import Any, NamedTuple
@@ -16,6 +17,8 @@ from odedm.report.labels import belongs_to_memory
 from odedm.report.statistics import Estimate, estimate
 from odedm.report.wording import number
 
+KEY = 44
+"""Letters of a line of the key."""
 BASELINE: Mapping[str, Any] = {"color": GREY, "linestyle": (0, (4, 2)), "marker": "s"}
 BOUNDS: tuple[Mapping[str, Any], ...] = (
     {"color": MUTED, "linestyle": (0, (1, 2)), "marker": ""},
@@ -35,7 +38,7 @@ class Curve(NamedTuple):
 
 def curve_chart(title: str, what: str, curves: Sequence[Curve], columns: tuple[str, str], **properties: Any) -> Chart:
     """Return lines with a band of one standard error to each side; `columns` are the names of both axes in the data."""
-    figure = new_figure(height=HEIGHT + LINE * len(curves))
+    figure = new_figure(height=HEIGHT + LINE * sum(1 + _key(curve).count("\n") for curve in curves))
     axes = figure.subplots()
     draw_curves(axes, curves)
     finish(axes, grid="y", keys=1, **properties)
@@ -54,9 +57,13 @@ def draw_curves(axes: Axes, curves: Sequence[Curve]) -> None:
     for curve in curves:
         y = np.array([point.mean for point in curve.points])
         error = np.array([point.error or 0.0 for point in curve.points])
-        (line,) = axes.plot(curve.x, y, label=curve.name, markevery=max(1, len(y) // 20), **curve.stroke)
+        (line,) = axes.plot(curve.x, y, label=_key(curve), markevery=max(1, len(y) // 20), **curve.stroke)
         if error.any():
             axes.fill_between(curve.x, y - error, y + error, color=line.get_color(), alpha=0.18, linewidth=0)
+
+
+def _key(curve: Curve) -> str:
+    return textwrap.fill(curve.name, KEY)
 
 
 def forgetting_curves(groups: Sequence[Group], most: int | None = None) -> list[Chart]:
@@ -148,7 +155,7 @@ def named_strokes(groups: Sequence[Group], title: str) -> list[tuple[Group, str,
     """Return how each group is called and drawn; a single baseline among other memories is grey, and so are bounds."""
     baselines = [group for group in groups if group.plain and not group.bound]
     grey = baselines[0] if len(baselines) == 1 < sum(not group.bound for group in groups) else None
-    names = [printable(group.member if title and not group.bound else group.label, 44) for group in groups]
+    names = [printable(group.member if title and not group.bound else group.label, 120) for group in groups]
     bounds = cycle(BOUNDS)
     strokes: list[Mapping[str, Any]] = [
         next(bounds) if group.bound else BASELINE if group is grey else {} for group in groups
@@ -194,7 +201,7 @@ def _sweep_curves(members: Sequence[Group], setting: str) -> list[Curve]:
         distinct = len(set(x)) == len(x) and not any(map(math.isnan, x))
         if distinct and (len(x) > 1 or plain):  # else it is a sweep of something else
             stroke = BASELINE if plain and all(curve.stroke is not BASELINE for curve in curves) else {}
-            name = printable(" · ".join(_shared_parts(group.member for group in groups)), 44)
+            name = printable(" · ".join(_shared_parts(group.member for group in groups)), 120)
             points = [estimate(run.result.acc_last for run in group.runs) for group in groups]
             curves.append(Curve(name, name, x, points, stroke))
     return curves
