@@ -50,14 +50,14 @@ def test_every_run_of_the_paper_has_a_small_one_that_can_be_made() -> None:
 def test_the_pictures_that_stand_for_more_classes_are_those_of_fashion_mini() -> None:
     few = load_dataset("fashion-mini")
     for turns, name in ((2, "fashion-mini-20"), (4, "fashion-mini-40")):
-        many = load_dataset(name)
-        assert many.classes == 10 * turns
-        assert many.label.bincount().unique().tolist() == [300 // turns]
-        assert many.label.div(turns, rounding_mode="floor").equal(few.label)
-        row = int((many.label % turns == 1).nonzero()[0])
-        assert many.image[row].equal(few.image[row].rot90(1, (1, 2)))
-        assert not many.transform.flip
-    small = [(own["name"], own["tasks"], own["classes"]) for own in SCALE["data"].values()]
+        larger = load_dataset(name)
+        assert larger.classes == 10 * turns
+        assert larger.label.bincount().unique().tolist() == [300 // turns]
+        assert larger.label.div(turns, rounding_mode="floor").equal(few.label)
+        row = int((larger.label % turns == 1).nonzero()[0])
+        assert larger.image[row].equal(few.image[row].rot90(1, (1, 2)))
+        assert not larger.transform.flip
+    small = [(table["name"], table["tasks"], table["classes"]) for table in SCALE["data"].values()]
     assert all(
         (data.tasks, data.classes) == (tasks, classes) for name, tasks, classes in small if (data := load_dataset(name))
     )
@@ -120,9 +120,9 @@ def test_all_is_made_small_as_one_page_and_goes_on_where_it_was_stopped(few_pict
     odedm("paper", "table6", "--mini", *one, "--seeds", "1", "--device", "cpu", "--out", tmp_path / "mini")
     assert len(list((tmp_path / "mini").rglob("result.json"))) == 1
     how = ["--mini", *TINY, "--out", tmp_path / "mini"]
-    said = odedm("paper", *how)
+    output = odedm("paper", *how)
     runs = len(list((tmp_path / "mini").rglob("result.json"))) - 1
-    assert f"{runs} small runs are done" in said, said
+    assert f"{runs} small runs are done" in output, output
     shown = parts(tmp_path / "mini" / "paper.html") | parts(tmp_path / "mini" / "table6.html")
     for item in ITEMS.values():
         if item.name == "table11":

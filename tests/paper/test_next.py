@@ -33,13 +33,13 @@ def test_a_budget_ends_with_a_checkpoint_and_the_same_command_goes_on(
     how = ["paper", "next", *HERE, "--out", folder]
     with monkeypatch.context() as spent:
         spent.setattr(Scheduler, "_is_late", lambda self: any(job.share > 0.1 for job in self._running.values()))
-        said = odedm(*how, "--budget", "1h")
-    assert "2 runs are missing, 2 to start" in said
-    assert "The budget is spent; what was under way is stored" in said
+        output = odedm(*how, "--budget", "1h")
+    assert "2 runs are missing, 2 to start" in output
+    assert "The budget is spent; what was under way is stored" in output
     assert not list(folder.rglob("result.json"))
     assert list(folder.rglob(".*.work/checkpoints/*")), "a checkpoint"
-    said = odedm(*how, "--budget", "1h")
-    assert "2 finished runs are packed" in said
+    output = odedm(*how, "--budget", "1h")
+    assert "2 finished runs are packed" in output
     memories = [run.result.experiment["memory"]["name"] for run in read_packed(folder / PACK)]
     assert sorted(memories) == ["odedm", "reservoir"]
     assert "0 runs are missing" in odedm(*how)
@@ -54,10 +54,10 @@ def test_each_finished_run_is_packed_before_the_next(
     odedm("paper", "next", *HERE, "--out", folder, "--budget", "1h")
     (first,) = read_packed(folder / PACK)
     assert first.result.experiment["memory"]["name"] == "odedm", "the first step's"
-    said = odedm("paper", "next", "--dry-run", "--with-results", folder / PACK, "--out", tmp_path / "home")
-    assert "1/1  one run" in said
-    assert "1/2  and another" in said
-    assert "1 runs are missing, 1 of them on data that is here" in said
+    output = odedm("paper", "next", "--dry-run", "--with-results", folder / PACK, "--out", tmp_path / "home")
+    assert "1/1  one run" in output
+    assert "1/2  and another" in output
+    assert "1 runs are missing, 1 of them on data that is here" in output
 
 
 def test_the_order_begins_with_the_methods_that_the_abstract_names() -> None:

@@ -61,16 +61,16 @@ def test_each_has_one_line_on_80_columns_with_the_runs_that_come_with_the_packag
     """Nobody runs anything first: 387 runs are in the package."""
     monkeypatch.setattr(out, "_width", 80)
     monkeypatch.chdir(tmp_path)
-    said = odedm("paper")
-    assert "arXiv:2505.18101" in said
-    assert max(map(len, said.splitlines())) <= 80
-    assert "…" not in said
+    output = odedm("paper")
+    assert "arXiv:2505.18101" in output
+    assert max(map(len, output.splitlines())) <= 80
+    assert "…" not in output
     lines = listed()
     assert list(lines) == [item.number for item in ITEMS.values()]
     assert lines["Table 1"][-6:] == ["387/2300†", "42", "31", "7", "32", "532"]
     assert lines["Table 12"][-2:] == ["0/620", "124"]
     assert lines["Figure 3c"][-1] == "10/10†"
-    assert "runs are older than changes of their algorithm: one k-means" in " ".join(said.split())
+    assert "runs are older than changes of their algorithm: one k-means" in " ".join(output.split())
     assert list(tmp_path.iterdir()) == []
 
 
@@ -82,8 +82,8 @@ def test_figure_1_is_a_drawing_of_our_own() -> None:
 
 def test_table_2_is_computed_beside_the_printed_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(out, "_width", 80)
-    said = odedm("paper", "table2")
-    assert "480 (75%)" in said
+    output = odedm("paper", "table2")
+    assert "480 (75%)" in output
     lines = prototype_table().lines()
     assert [(entry.printed, entry.ours) for entry in lines[0][2:]] == [
         ("6 (24%)", "6 (24%)"),
@@ -95,11 +95,11 @@ def test_table_2_is_computed_beside_the_printed_numbers(monkeypatch: pytest.Monk
 
 
 def test_a_table_without_its_data_shows_printed_numbers_beside_ours_and_what_is_missing(tmp_path: Path) -> None:
-    said = odedm("paper", "table5", "--out", tmp_path / "paper")
-    assert "30.0 ± 3.5" in said
-    assert "28.6 ± 2.1 =†" in said
-    assert "21 reproduced, 10 better, 2 worse, 33 not comparable of 276 printed" in said
-    assert "712 of 920 runs are missing; not here: cifar10" in said
+    output = odedm("paper", "table5", "--out", tmp_path / "paper")
+    assert "30.0 ± 3.5" in output
+    assert "28.6 ± 2.1 =†" in output
+    assert "21 reproduced, 10 better, 2 worse, 33 not comparable of 276 printed" in output
+    assert "712 of 920 runs are missing; not here: cifar10" in output
     assert not list((tmp_path / "paper").rglob("result.json"))
 
 
@@ -110,9 +110,9 @@ def test_a_table_is_made_as_it_is_printed_and_counted_as_done(
     monkeypatch.setattr(paper_runs, "shipped_runs", list)
     wishes = ["table1", "--data", "cifar10", *TINY, "--only", "rho=none,0.25"]
     assert "To do:         4" in odedm("paper", *wishes, "--dry-run")
-    said = odedm("paper", *wishes)
-    assert "final ACC, cifar10, standard" in said
-    assert "21.3 ± 2.6" in said
+    output = odedm("paper", *wishes)
+    assert "final ACC, cifar10, standard" in output
+    assert "21.3 ± 2.6" in output
     text = (tmp_path / "runs/paper/table1/table1.csv").read_text(encoding="utf-8")
     rows = [row for row in csv.DictReader(text.splitlines()) if row["ours"]]
     assert {(row["method"], row["variant"], row["seeds"]) for row in rows} == {
@@ -153,31 +153,31 @@ def test_a_figure_is_drawn_from_just_its_runs(
     small_copies: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(paper_runs, "shipped_runs", list)
-    said = odedm("paper", "figure3c", "--seeds", "1", "--device", "cpu", "--out", tmp_path / "paper")
-    assert "2 runs are missing, 2 to start" in said
-    assert "λ=200:" in said
+    output = odedm("paper", "figure3c", "--seeds", "1", "--device", "cpu", "--out", tmp_path / "paper")
+    assert "2 runs are missing, 2 to start" in output
+    assert "λ=200:" in output
     assert (tmp_path / "paper/figure3c/class_density.png").is_file()
 
 
 def test_a_figure_of_timings_that_nobody_made_says_so(tmp_path: Path) -> None:
     """The missing file of timings was once an error of its own."""
-    said = odedm("paper", "figure3b", "--mini", "--no-run", "--out", tmp_path)
-    assert "Figure 3b: there is nothing to draw yet" in said
+    output = odedm("paper", "figure3b", "--mini", "--no-run", "--out", tmp_path)
+    assert "Figure 3b: there is nothing to draw yet" in output
 
 
 def test_figure_3b_shows_the_timings_that_come_with_the_package(tmp_path: Path) -> None:
-    said = odedm("paper", "figure3b", "--no-run", "--out", tmp_path)
-    assert "480 prototypes of 3000 rows take 2.3 s without DAC, 1.3 s with DAC 3×2" in said
-    assert "Features of all pictures of fashion-mini" in said
-    assert "50 of 70 runs are missing" in said
+    output = odedm("paper", "figure3b", "--no-run", "--out", tmp_path)
+    assert "480 prototypes of 3000 rows take 2.3 s without DAC, 1.3 s with DAC 3×2" in output
+    assert "Features of all pictures of fashion-mini" in output
+    assert "50 of 70 runs are missing" in output
     assert len(list((tmp_path / "figure3b").glob("dac_timing-*.png"))) == 2
 
 
 def test_imagenet_r_runs_on_a_forged_copy(small_copies: None, tmp_path: Path) -> None:
     wishes = ["--only", "capacity=200", "--only", "imbalance=standard", "--seeds", "1", "--device", "cpu"]
-    said = odedm("paper", "table9", *wishes, "--out", tmp_path / "paper")
-    assert "final ACC, imagenet-r, standard" in said
-    assert "2 not comparable, 2 too few seeds of 36 printed" in said
+    output = odedm("paper", "table9", *wishes, "--out", tmp_path / "paper")
+    assert "final ACC, imagenet-r, standard" in output
+    assert "2 not comparable, 2 too few seeds of 36 printed" in output
 
 
 def test_what_cannot_be_made_is_a_sentence(tmp_path: Path) -> None:
@@ -189,16 +189,16 @@ def test_what_cannot_be_made_is_a_sentence(tmp_path: Path) -> None:
 
 
 def test_table_4_has_other_papers_numbers_beside_ours(tmp_path: Path) -> None:
-    said = odedm("paper", "table4", "--dry-run", "--out", tmp_path / "paper")
-    assert "Runs:          150" in said
+    output = odedm("paper", "table4", "--dry-run", "--out", tmp_path / "paper")
+    assert "Runs:          150" in output
     plans = study_of(ITEMS["table4"]).experiments()
     kinds = {(plan.method, plan.epochs, plan.retrieval, plan.memory.name) for plan in plans}
     assert {kind[0] for kind in kinds if kind[1] == 50} == {"gem", "agem", "fdr"}
     assert ("mir", 1, "mir", "native") in kinds
     assert ("joint", 1, "uniform", "none") in kinds
-    said = odedm("paper", "table4", "--no-run", "--out", tmp_path / "paper")
-    assert "literature values of another protocol" in said
-    assert "4 not comparable of 24 printed" in said
+    output = odedm("paper", "table4", "--no-run", "--out", tmp_path / "paper")
+    assert "literature values of another protocol" in output
+    assert "4 not comparable of 24 printed" in output
 
 
 def test_the_overview_names_every_item_and_the_cells_that_are_worse() -> None:

@@ -47,17 +47,17 @@ def published(
     ],
 )
 def test_final_accuracy(asked: dict[str, Any], mean: float | None, error: float | None) -> None:
-    found = published("acc_last", **CIFAR, **asked)
-    assert (found and found.mean, found and found.error) == (mean, error)
+    number = published("acc_last", **CIFAR, **asked)
+    assert (number and number.mean, number and number.error) == (mean, error)
 
 
 def test_other_metrics_and_data() -> None:
-    found = published("task_il_last", data="tiny-imagenet", method="der", capacity=200, memory="reservoir")
-    assert found is not None
-    assert (found.mean, found.error, found.table) == (27.15, 3.47, "task_il_tiny-imagenet")
-    found = published("acc_last", data="imagenet-r", method="refresh", capacity=200, memory="native")
-    assert found is not None
-    assert found.mean == 0.94
+    number = published("task_il_last", data="tiny-imagenet", method="der", capacity=200, memory="reservoir")
+    assert number is not None
+    assert (number.mean, number.error, number.table) == (27.15, 3.47, "task_il_tiny-imagenet")
+    number = published("acc_last", data="imagenet-r", method="refresh", capacity=200, memory="native")
+    assert number is not None
+    assert number.mean == 0.94
     assert published("forgetting", **CIFAR, method="der", memory="reservoir") is None
     assert published("acc_last", data="cifar10", capacity=300, method="der", memory="reservoir") is None
 
@@ -113,14 +113,14 @@ def test_a_spread_over_tasks_is_not_taken_for_one_over_runs(asked: dict[str, Any
 
 
 def test_every_mean_over_tasks_on_imagenet_r_has_a_spread_over_tasks() -> None:
-    found = [cell.spread for key, cell in numbers().items() if key[0] == "imagenet_r" and key[-1] == "acc_mean"]
-    assert set(found) == {"tasks"}
+    spreads = [cell.spread for key, cell in numbers().items() if key[0] == "imagenet_r" and key[-1] == "acc_mean"]
+    assert set(spreads) == {"tasks"}
 
 
 def test_numbers_of_other_papers_are_no_runs_of_this_one() -> None:
-    found = published("acc_last", **CIFAR, method="er", memory="reservoir")
-    assert found is not None
-    assert (found.mean, found.comparable) == (20.9, False)
+    number = published("acc_last", **CIFAR, method="er", memory="reservoir")
+    assert number is not None
+    assert (number.mean, number.comparable) == (20.9, False)
 
 
 def test_a_full_table_has_its_own_dac_alone() -> None:

@@ -62,17 +62,19 @@ def change_defaults(kind: Any, patch: pytest.MonkeyPatch, keep: tuple[str, ...] 
     maker = inspect.unwrap(kind.__init__ if isinstance(kind, type) else kind)
     known = inspect.signature(maker).parameters
     for where in ("__defaults__", "__kwdefaults__"):
-        own = getattr(maker, where)
-        names = [each for each in known.values() if each.default is not inspect.Parameter.empty]
-        if isinstance(own, dict):
-            patch.setattr(maker, where, {name: own[name] if name in keep else another(own[name]) for name in own})
-        elif own:
-            placed = [each.name for each in names if each.kind is each.POSITIONAL_OR_KEYWORD]
-            pairs = zip(placed, own, strict=True)
+        original = getattr(maker, where)
+        names = [field for field in known.values() if field.default is not inspect.Parameter.empty]
+        if isinstance(original, dict):
+            patch.setattr(
+                maker, where, {name: original[name] if name in keep else another(original[name]) for name in original}
+            )
+        elif original:
+            placed = [field.name for field in names if field.kind is field.POSITIONAL_OR_KEYWORD]
+            pairs = zip(placed, original, strict=True)
             patch.setattr(maker, where, tuple(value if name in keep else another(value) for name, value in pairs))
-    for each in fields(kind) if hasattr(kind, "__dataclass_fields__") else ():
-        if each.default is not MISSING and each.name not in keep:
-            patch.setattr(each, "default", another(each.default))
+    for field in fields(kind) if hasattr(kind, "__dataclass_fields__") else ():
+        if field.default is not MISSING and field.name not in keep:
+            patch.setattr(field, "default", another(field.default))
 
 
 def test_other_defaults_leave_the_papers_plans_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,8 +129,8 @@ def test_constants_are_those_of_the_release_for_the_data(
 
 
 def test_the_plans_have_these_constants() -> None:
-    found = {(plan.method, plan.memory.capacity): plan.options for plan in plans("table1", "cifar10")}
-    assert all(options == constants(method, "cifar10", size) for (method, size), options in found.items())
+    options_of = {(plan.method, plan.memory.capacity): plan.options for plan in plans("table1", "cifar10")}
+    assert all(options == constants(method, "cifar10", size) for (method, size), options in options_of.items())
 
 
 def test_data_that_the_paper_does_not_have_take_the_librarys_defaults() -> None:

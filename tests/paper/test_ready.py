@@ -47,14 +47,14 @@ def test_each_cell_of_the_tables_is_one_configuration(name: str, data: str, tabl
 
 
 def test_shares_carry_the_papers_k_also_where_it_differs_from_the_formula() -> None:
-    found = {
+    sizes = {
         (plan.memory.capacity, plan.memory.rho, plan.memory.k)
         for plan in ready("table1", "cifar100").experiments()
         if isinstance(plan.memory, ODEDM)
     }
-    assert (5120, 0.75, 42) in found
-    assert (500, 0.5, 3) in found
-    assert {k for size, _, k in found if size == 200} == {1}
+    assert (5120, 0.75, 42) in sizes
+    assert (500, 0.5, 3) in sizes
+    assert {k for size, _, k in sizes if size == 200} == {1}
 
 
 @pytest.mark.parametrize(
@@ -69,8 +69,8 @@ def test_one_prototype_of_200_rows_belongs_to_the_row_whose_share_it_is(
     name: str, data: str, rho: float, dac: tuple[int, int]
 ) -> None:
     memories = [plan.memory for plan in ready(name, data).experiments() if plan.memory.capacity == 200]
-    found = {(memory.k, memory.rho, memory.flat()["dac"]) for memory in memories if isinstance(memory, ODEDM)}
-    assert found == {(1, rho, dac)}
+    sizes = {(memory.k, memory.rho, memory.flat()["dac"]) for memory in memories if isinstance(memory, ODEDM)}
+    assert sizes == {(1, rho, dac)}
 
 
 def test_the_sweep_and_the_distances_find_their_numbers() -> None:
@@ -96,10 +96,10 @@ def memories(name: str) -> list[Any]:
 
 
 def test_the_ablation_goes_over_rho_and_its_mixup_has_no_dac() -> None:
-    found = [memory for memory in memories("ablation") if isinstance(memory, ODEDM)]
-    assert len(memories("ablation")) == 1 + len(found) == 13
-    assert {memory.rho for memory in found} == {*SHARES, 1.0}
-    assert {(memory.selection.mixup, memory.selection.dac is None) for memory in found} == {
+    duals = [memory for memory in memories("ablation") if isinstance(memory, ODEDM)]
+    assert len(memories("ablation")) == 1 + len(duals) == 13
+    assert {memory.rho for memory in duals} == {*SHARES, 1.0}
+    assert {(memory.selection.mixup, memory.selection.dac is None) for memory in duals} == {
         (False, False),
         (False, True),
         (True, True),
@@ -107,10 +107,10 @@ def test_the_ablation_goes_over_rho_and_its_mixup_has_no_dac() -> None:
 
 
 def test_the_curves_are_of_three_capacities() -> None:
-    found = memories("forgetting")
-    assert {memory.capacity for memory in found} == {200, 500, 5120}
-    assert {memory.rho for memory in found if isinstance(memory, ODEDM)} == SHARES
-    assert len(found) == 12
+    curves = memories("forgetting")
+    assert {memory.capacity for memory in curves} == {200, 500, 5120}
+    assert {memory.rho for memory in curves if isinstance(memory, ODEDM)} == SHARES
+    assert len(curves) == 12
 
 
 def test_the_study_of_distances_keeps_what_its_figures_show() -> None:

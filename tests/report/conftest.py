@@ -51,26 +51,27 @@ def fabricate(tmp_path: Path) -> Fabricate:
             / (name or f"{method}-{memory}-{capacity}-{seed}-{len(list(tmp_path.rglob('result.json')))}")
         )
         folder.mkdir(parents=True)
-        each = len(names) // tasks
+        per_task = len(names) // tasks
         counts = []
         for task in range(tasks):
-            seen = each * (task + 1)
+            seen = per_task * (task + 1)
             long = [
-                int(memory == "odedm" and label < min(seen, each * max(tasks - 1, 1))) for label in range(len(names))
+                int(memory == "odedm" and label < min(seen, per_task * max(tasks - 1, 1)))
+                for label in range(len(names))
             ]
             short = [2 if label < seen else 0 for label in range(len(names))]
             counts.append({"short": short, "long": long})
-        own: dict[str, Any] = {"name": memory, "capacity": capacity}
+        memory_settings: dict[str, Any] = {"name": memory, "capacity": capacity}
         if memory == "odedm":
-            own |= {"k": 3, "rho": 0.25, "distance": "sinkhorn", "dac": [3, 4], "mixup": False}
-            own |= {"replay": "auxiliary", "gamma": 1.0}
+            memory_settings |= {"k": 3, "rho": 0.25, "distance": "sinkhorn", "dac": [3, 4], "mixup": False}
+            memory_settings |= {"replay": "auxiliary", "gamma": 1.0}
         experiment = {
             "data": "fashion-mini",
             "imbalance": "standard",
             "tasks": tasks,
             "method": method,
             "options": {"lr": 0.03, "alpha": 0.1},
-            "memory": own | (knobs or {}),
+            "memory": memory_settings | (knobs or {}),
             "batch": 32,
             "net": "cnn",
             "seed": seed,
@@ -97,7 +98,7 @@ def fabricate(tmp_path: Path) -> Fabricate:
                 image = random.integers(0, 255, (len(label), channels, 8, 8)).astype(np.uint8)
             else:
                 image = random.normal(size=(len(label), 16)).astype(np.float32)
-            columns = {"image": image, "label": label, "task": label // max(each, 1), "prototype": prototype}
+            columns = {"image": image, "label": label, "task": label // max(per_task, 1), "prototype": prototype}
             save_file({**columns, "index": np.arange(len(label))}, folder / MEMORY_FILE)
         return folder
 

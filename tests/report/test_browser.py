@@ -37,8 +37,8 @@ def shown(page: Path, tmp_path: Path, *more: str) -> str:
 
 def clicking(page: Path, column: int, times: int) -> Path:
     """A copy of the page that clicks a heading of the first table by itself, which the page's own policy forbids."""
-    text, found = re.subn(r"script-src '[^']*'", "script-src 'unsafe-inline'", page.read_text(encoding="utf-8"))
-    assert found == 1
+    text, replaced = re.subn(r"script-src '[^']*'", "script-src 'unsafe-inline'", page.read_text(encoding="utf-8"))
+    assert replaced == 1
     heading = f'document.querySelectorAll("table")[0].tHead.rows[0].cells[{column}]'
     clicks = f'{heading}.querySelector("button").click();' * times
     copy = page.with_name("clicking.html")
@@ -124,9 +124,9 @@ def test_text_in_pictures_can_be_read_on_a_phone(report: Path, tmp_path: Path, w
     inner.write_text(text.replace("</body>", f"<script>{PHONE}</script></body>"), encoding="utf-8")
     listen = "<script>onmessage = event => { document.title = event.data }</script>"
     outer.write_text(f'{listen}<iframe src="inner.html" style="width: {width}px; height: 600px"></iframe>')
-    (said,) = re.findall("<title>(.*?)</title>", shown(outer, tmp_path))
-    many, smallest, beyond = map(float, said.split())
-    assert many > 3
+    (measured,) = re.findall("<title>(.*?)</title>", shown(outer, tmp_path))
+    pictures, smallest, beyond = map(float, measured.split())
+    assert pictures > 3
     assert smallest >= 10, "a picture scrolls sideways before its text becomes smaller"
     assert beyond <= 0, "and the page does not"
 
@@ -149,5 +149,5 @@ def test_the_main_table_fits_a_window_of_1200_pixels(fabricate: Fabricate, tmp_p
     text = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", text)
     page = tmp_path / "wide.html"
     page.write_text(text.replace("</body>", f"<script>{WIDTHS}</script></body>"), encoding="utf-8")
-    (said,) = re.findall("<title>(.*?)</title>", shown(page, tmp_path, "--window-size=1200,900"))
-    assert said == "1200 0", "the changes are its last columns, and must be seen"
+    (measured,) = re.findall("<title>(.*?)</title>", shown(page, tmp_path, "--window-size=1200,900"))
+    assert measured == "1200 0", "the changes are its last columns, and must be seen"

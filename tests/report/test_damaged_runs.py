@@ -49,13 +49,13 @@ DAMAGES = {
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_run_is_left_out_and_the_others_are_shown(runs: list[Path], tmp_path: Path, damage: str) -> None:
     DAMAGES[damage](runs[2])
-    said = odedm("report", runs[0].parent, "--csv", "--out", tmp_path / "report.html")
-    assert "Left out: " in said
-    assert str(runs[2] / FILE) in said
+    output = odedm("report", runs[0].parent, "--csv", "--out", tmp_path / "report.html")
+    assert "Left out: " in output
+    assert str(runs[2] / FILE) in output
     assert (
-        "1 of 6 runs is damaged and left out. Make it again by the study's own command, or by its `odedm run`" in said
+        "1 of 6 runs is damaged and left out. Make it again by the study's own command, or by its `odedm run`" in output
     )
-    assert ",0 1 3 4 5,5," in said  # the seeds of the only row
+    assert ",0 1 3 4 5,5," in output  # the seeds of the only row
     page = (tmp_path / "report.html").read_text()
     assert "<strong>Left out: 1 damaged run</strong>" in page
     assert "99.0" not in page
@@ -110,9 +110,9 @@ def test_runs_by_several_versions_of_ones_own_code_are_named(fabricate: Fabricat
     for seed, code in enumerate(("aa", "aa", None)):  # of the last nothing is known
         made(code, seed=seed, capacity=30)
     page = tmp_path / "page.html"
-    said = " ".join(odedm("report", tmp_path / "runs", "--out", page).split())
-    assert said.count("versions of your code") == 1
-    assert "λ=20: its 3 runs were made by 2 versions of your code, so their mean is that of none" in said
+    output = " ".join(odedm("report", tmp_path / "runs", "--out", page).split())
+    assert output.count("versions of your code") == 1
+    assert "λ=20: its 3 runs were made by 2 versions of your code, so their mean is that of none" in output
     assert "its 3 runs were made by 2 versions" in page.read_text()
 
 
@@ -124,9 +124,9 @@ def test_a_study_makes_the_runs_again_that_its_report_leaves_out(tmp_path: Path)
     folder = next(path.parent for path in sorted(out.rglob(FILE)))
     before = json.loads((folder / FILE).read_text())["acc_last"]
     improved(folder)
-    said = " ".join(odedm(*words, "--dry-run").split())
-    assert "1 done 1 to do 1 damaged, done again" in said
-    said = " ".join(odedm(*words).split())
-    assert "2 runs, 1 done, 1 to do, 1 damaged, done again. Folder" in said
+    output = " ".join(odedm(*words, "--dry-run").split())
+    assert "1 done 1 to do 1 damaged, done again" in output
+    output = " ".join(odedm(*words).split())
+    assert "2 runs, 1 done, 1 to do, 1 damaged, done again. Folder" in output
     assert json.loads((folder / FILE).read_text())["acc_last"] == before
     assert len(load([out])) == 2

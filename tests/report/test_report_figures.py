@@ -79,8 +79,8 @@ def everything(fabricate: Fabricate) -> Table:
 
 
 def test_every_figure_has_pictures_and_data(fabricate: Fabricate) -> None:
-    found = report_figures(everything(fabricate))
-    for name, panels in found.items():
+    figures = report_figures(everything(fabricate))
+    for name, panels in figures.items():
         assert panels, name
         for panel in panels:
             assert ET.fromstring(panel.svg).tag.endswith("svg"), name
@@ -107,7 +107,7 @@ def test_a_density_over_the_classes_has_area_one_and_shows_a_lack() -> None:
 
 def test_the_paper_has_a_density_and_a_training_time_of_its_own(fabricate: Fabricate) -> None:
     knobs = [{"rho": rho, "k": int(12 * rho), "dac": dac} for rho in (0.25, 0.5) for dac in (None, [3, 4])]
-    folders = [fabricate(memory="reservoir"), *(fabricate(knobs=own) for own in knobs)]
+    folders = [fabricate(memory="reservoir"), *(fabricate(knobs=settings) for settings in knobs)]
     (density,) = class_density(groups_of(*folders))
     assert len({row["runs"] for row in read(density)}) == 5
     (seconds,) = training_time(groups_of(*folders))
@@ -131,9 +131,9 @@ def test_sweeps_with_dac_and_without_are_two(fabricate: Fabricate) -> None:
 
 
 def test_figures_become_files_that_need_no_page(fabricate: Fabricate, tmp_path: Path) -> None:
-    found = report_figures(everything(fabricate))
-    paths = save_figures(found, tmp_path / "new" / "figures")
-    assert len(paths) == 3 * sum(len(panels) for panels in found.values())
+    figures = report_figures(everything(fabricate))
+    paths = save_figures(figures, tmp_path / "new" / "figures")
+    assert len(paths) == 3 * sum(len(panels) for panels in figures.values())
     assert {path.name for path in paths if "seconds" in path.name} == {"seconds.png", "seconds.svg", "seconds.csv"}
     for path in paths:
         if path.suffix == ".png":
@@ -142,13 +142,13 @@ def test_figures_become_files_that_need_no_page(fabricate: Fabricate, tmp_path: 
             text = path.read_text(encoding="utf-8")
             assert ET.fromstring(text).tag.endswith("svg")
             assert "fill: #ffffff" in text  # the ground: in a dark viewer dark letters would be lost
-    assert (tmp_path / "new" / "figures" / "share-1.csv").read_text() == found["share"][0].data
+    assert (tmp_path / "new" / "figures" / "share-1.csv").read_text() == figures["share"][0].data
 
 
 def test_files_are_the_same_every_time(fabricate: Fabricate, tmp_path: Path) -> None:
-    found = {"forgetting": forgetting_curves(everything(fabricate).groups)}
-    first = [path.read_bytes() for path in save_figures(found, tmp_path / "a")]
-    assert first == [path.read_bytes() for path in save_figures(found, tmp_path / "b")]
+    figures = {"forgetting": forgetting_curves(everything(fabricate).groups)}
+    first = [path.read_bytes() for path in save_figures(figures, tmp_path / "a")]
+    assert first == [path.read_bytes() for path in save_figures(figures, tmp_path / "b")]
 
 
 def test_a_place_that_cannot_be_written_is_said(fabricate: Fabricate, tmp_path: Path) -> None:
@@ -291,8 +291,8 @@ def test_any_time_rows_beyond_all_streams_are_told(fabricate: Fabricate, rows: i
         load([with_extra(fabricate(), anytime=[[rows, 3.0]])])
 
 
-def by_distances(fabricate: Fabricate, *distances: str, **own: Any) -> list[Path]:
-    return [fabricate(knobs={"distance": distance}, **own) for distance in distances]
+def by_distances(fabricate: Fabricate, *distances: str, **settings: Any) -> list[Path]:
+    return [fabricate(knobs={"distance": distance}, **settings) for distance in distances]
 
 
 def test_pictures_are_put_side_by_side_where_the_distance_alone_differs(fabricate: Fabricate) -> None:

@@ -71,11 +71,11 @@ def test_what_comes_with_a_method_a_memory_or_the_data_is_no_difference(fabricat
 
 def test_a_size_is_named_as_it_was_given(fabricate: Fabricate) -> None:
     quarter, half, given = {"rho": 0.25, "k": 2}, {"rho": 0.5, "k": 5}, {"rho": None, "k": 5}
-    assert labels(*(fabricate(root="a", knobs=own) for own in (quarter, half))) == [
+    assert labels(*(fabricate(root="a", knobs=settings) for settings in (quarter, half))) == [
         "DER++ · ODEDM · ρ=0.25",
         "DER++ · ODEDM · ρ=0.5",
     ]
-    assert sorted(labels(*(fabricate(root="b", knobs=own) for own in (quarter, given)))) == [
+    assert sorted(labels(*(fabricate(root="b", knobs=settings) for settings in (quarter, given)))) == [
         "DER++ · ODEDM · k=5",
         "DER++ · ODEDM · ρ=0.25",
     ], "k where k was given"
@@ -83,7 +83,7 @@ def test_a_size_is_named_as_it_was_given(fabricate: Fabricate) -> None:
     assert labels(*sizes) == ["DER++ · ODEDM · λ=20", "DER++ · ODEDM · λ=40"], "k follows from λ and ρ, which are said"
     sizes = [fabricate(root="s", capacity=size, knobs={"rho": None, "k": k}) for size, k in ((20, 2), (40, 5))]
     assert labels(*sizes) == ["DER++ · ODEDM · λ=20 · k=2", "DER++ · ODEDM · λ=40 · k=5"]
-    assert labels(*(fabricate(root="d", knobs=own) for own in (quarter, quarter | {"k": 3}))) == [
+    assert labels(*(fabricate(root="d", knobs=settings) for settings in (quarter, quarter | {"k": 3}))) == [
         "DER++ · ODEDM · k=2",
         "DER++ · ODEDM · k=3",
     ], "runs of one ρ and λ differ in it"
@@ -91,8 +91,8 @@ def test_a_size_is_named_as_it_was_given(fabricate: Fabricate) -> None:
 
 
 def test_no_two_labels_are_alike_however_long_the_values(fabricate: Fabricate) -> None:
-    found = labels(*(fabricate(over={"net_options": {"way": "x" * 60 + end}}) for end in "ab"))
-    assert len(set(found)) == 2
+    names = labels(*(fabricate(over={"net_options": {"way": "x" * 60 + end}}) for end in "ab"))
+    assert len(set(names)) == 2
 
 
 def test_a_policy_of_ones_own_has_its_name_everywhere(fabricate: Fabricate) -> None:
@@ -125,12 +125,12 @@ def test_every_form_has_the_same_labels_and_csv_every_setting(fabricate: Fabrica
 
 def two_rates(fabricate: Fabricate, seeds: int = 6) -> list[Path]:
     """DER++ with two β on so many seeds, without ODEDM, and ER."""
-    found = [fabricate("er", "reservoir", seed=seed, acc=30.0, saved=None) for seed in range(seeds)]
+    folders = [fabricate("er", "reservoir", seed=seed, acc=30.0, saved=None) for seed in range(seeds)]
     for value, acc in ((0.5, 40.0), (1.5, 44.0)):
-        found += [
+        folders += [
             fabricate(memory="reservoir", over=beta(value), seed=seed, acc=acc, saved=None) for seed in range(seeds)
         ]
-    return found
+    return folders
 
 
 def against(name: str, *folders: Path) -> Table:
@@ -147,19 +147,19 @@ def test_anything_is_compared_with_anything_by_seed(fabricate: Fabricate, tmp_pa
     assert "against DER++ · reservoir · β=0.5" in page
     assert "without ODEDM" not in page
     assert r"against DER++ $\cdot$ reservoir $\cdot$ $\beta$=0.5" in to_latex(table)
-    said = odedm("report", tmp_path / "runs", "--baseline", "β=0.5", "--markdown", "--out", tmp_path / "x.html")
-    assert "+4.0 [4.0, 4.0]" in said
+    output = odedm("report", tmp_path / "runs", "--baseline", "β=0.5", "--markdown", "--out", tmp_path / "x.html")
+    assert "+4.0 [4.0, 4.0]" in output
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("reservoir", "fits 2 groups; name one by more of its words: 'DER"),
         ("GDumb", "No group .* There are: 'ER · res"),
     ],
 )
-def test_a_baseline_that_is_none_or_several_is_a_sentence(fabricate: Fabricate, name: str, said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_a_baseline_that_is_none_or_several_is_a_sentence(fabricate: Fabricate, name: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         against(name, *two_rates(fabricate, 1))
 
 

@@ -118,11 +118,11 @@ def test_other_data_and_noise_have_no_number(fabricate: Fabricate) -> None:
 
 def three_shares(fabricate: Fabricate, scores: tuple[float, ...] = ()) -> list[Path]:
     shares = [(0.25, 6, [3, 4], 40.0), (0.5, 13, [3, 2], 44.0), (0.75, 19, [5, 3], 42.0)]
-    found = [with_rho(fabricate, rho, k, dac, acc=acc, seeds=6) for rho, k, dac, acc in shares]
+    by_share = [with_rho(fabricate, rho, k, dac, acc=acc, seeds=6) for rho, k, dac, acc in shares]
     for (rho, k, dac, _), score in zip(shares, scores, strict=False):
         validated = {"validation": 0.2, "first_tasks": 2}
-        found.append(with_rho(fabricate, rho, k, dac, acc=score, seeds=2, over=validated))
-    return [*cifar(fabricate, "reservoir", acc=35.0, seeds=6), *(folder for folders in found for folder in folders)]
+        by_share.append(with_rho(fabricate, rho, k, dac, acc=score, seeds=2, over=validated))
+    return [*cifar(fabricate, "reservoir", acc=35.0, seeds=6), *(folder for folders in by_share for folder in folders)]
 
 
 def test_best_of_three_is_marked_as_chosen_on_the_test_set(fabricate: Fabricate) -> None:
@@ -145,17 +145,17 @@ def test_the_correction_does_not_count_a_choice_twice(fabricate: Fabricate) -> N
 def test_an_honest_choice_stands_beside_the_best(fabricate: Fabricate) -> None:
     table = table_of(*three_shares(fabricate, (60.0, 70.0, 71.0)))
     assert sorted(line.kind for line in table.lines if line.kind != "runs") == ["test", "validation", "validation"]
-    own, honest = (line for line in table.lines if line.kind == "validation")
+    validated, honest = (line for line in table.lines if line.kind == "validation")
     assert honest.label == "DER++ · ODEDM · ρ=0.75, chosen on validation rows"
     assert honest.values["acc_last"].mean == pytest.approx(47.0), "tested on the test rows"
-    assert own.values["acc_last"].mean == pytest.approx(72.0), "of the validated runs themselves"
+    assert validated.values["acc_last"].mean == pytest.approx(72.0), "of the validated runs themselves"
 
 
 def test_a_share_that_was_not_validated_makes_no_choice(fabricate: Fabricate) -> None:
     folders = three_shares(fabricate, (60.0, 70.0))
-    found = choices(table_of(*folders))
-    assert [choice.kind for choice in found] == ["validation", "test"]
-    assert found[0].group.settings["validation"] == 0.2, "among the validated ones alone"
+    rows = choices(table_of(*folders))
+    assert [choice.kind for choice in rows] == ["validation", "test"]
+    assert rows[0].group.settings["validation"] == 0.2, "among the validated ones alone"
 
 
 def test_runs_of_a_tuned_study_say_so_in_their_label(fabricate: Fabricate) -> None:
@@ -180,8 +180,8 @@ def test_a_sweep_of_dac_is_no_choice_of_rho(fabricate: Fabricate) -> None:
     folders = [
         f for dac in ([3, 2], [3, 4]) for rho, k in ((0.25, 6), (0.5, 13)) for f in with_rho(fabricate, rho, k, dac)
     ]
-    found = choices(table_of(*folders))
-    assert [choice.tried for choice in found] == [2, 2]  # one for each setting of DAC
+    rows = choices(table_of(*folders))
+    assert [choice.tried for choice in rows] == [2, 2]  # one for each setting of DAC
     assert choices(table_of(*folders[:2], *folders[4:6])) == []  # one ρ, two settings of DAC
 
 

@@ -285,11 +285,11 @@ def test_bounds_are_grey_lines_in_every_panel_of_their_problem(fabricate: Fabric
     groups = groups_of(*folders, fabricate("joint", "none", saved=None, over={"epochs": 9}))
     drawn = {title: named_strokes(members, title) for title, members in families(groups)}
     assert {title.partition(" ·")[0] for title in drawn} == {"ER", "DER++"}
-    for own in drawn.values():
-        names = [name for _, name, _ in own]
+    for strokes in drawn.values():
+        names = [name for _, name, _ in strokes]
         assert [name.partition(" ·")[0] for name in names[2:]] == ["Finetune (bound)", "Joint (bound)"]
-        assert [stroke in BOUNDS for _, _, stroke in own] == [False, False, True, True]
-        assert own[0][2] is BASELINE
+        assert [stroke in BOUNDS for _, _, stroke in strokes] == [False, False, True, True]
+        assert strokes[0][2] is BASELINE
 
 
 def test_many_variants_of_one_family_are_split_and_keep_their_baseline(fabricate: Fabricate) -> None:
@@ -326,14 +326,14 @@ def test_without_matplotlib_there_is_a_page_without_figures_and_it_is_said_first
 ) -> None:
     folders = [fabricate(), fabricate(memory="reservoir", acc=40.0)]
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    said = odedm("report", *folders, "--out", tmp_path / "report.html")
-    assert said.index("pip install 'odedm[plot]'") < said.index("DER++ · ODEDM") < said.index("Report: ")
+    output = odedm("report", *folders, "--out", tmp_path / "report.html")
+    assert output.index("pip install 'odedm[plot]'") < output.index("DER++ · ODEDM") < output.index("Report: ")
     text = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "This page has no figures" in text
     assert "<img" not in text
     assert "DER++ · ODEDM" in text
-    said = odedm("report", *folders, "--figures", tmp_path / "figures", "--out", tmp_path / "other.html", code=2)
-    assert "Figures need matplotlib" in said
+    output = odedm("report", *folders, "--figures", tmp_path / "figures", "--out", tmp_path / "other.html", code=2)
+    assert "Figures need matplotlib" in output
     assert {path.name for path in tmp_path.iterdir()} == {"runs", "report.html"}, "nothing else was written"
 
 
@@ -343,19 +343,19 @@ def test_only_what_was_asked_for_is_written(
 ) -> None:
     fabricate()
     monkeypatch.chdir(tmp_path)
-    said = odedm("report", "runs", form)
-    assert "ODEDM" in said
-    assert "Report:" not in said
+    output = odedm("report", "runs", form)
+    assert "ODEDM" in output
+    assert "Report:" not in output
     assert [path.name for path in tmp_path.iterdir()] == ["runs"]
 
 
 def test_latex_has_the_caption_and_the_label_that_were_given(fabricate: Fabricate, tmp_path: Path) -> None:
     folders = [fabricate(memory=memory, seed=seed) for memory in ("reservoir", "odedm") for seed in range(3)]
-    said = odedm("report", *folders, "--latex", "--caption", "What 5 % did", "--label", "tab:mine")
-    assert r"\caption{What 5 \% did. All runs: " in said
-    assert r"$\lambda$=" in said
-    assert "interval; bold" in said
-    assert r"\label{tab:mine}" in said
+    output = odedm("report", *folders, "--latex", "--caption", "What 5 % did", "--label", "tab:mine")
+    assert r"\caption{What 5 \% did. All runs: " in output
+    assert r"$\lambda$=" in output
+    assert "interval; bold" in output
+    assert r"\label{tab:mine}" in output
     assert "--latex" in odedm("report", *folders, "--caption", "Mine", "--out", tmp_path / "none.html", code=2)
     assert not (tmp_path / "none.html").exists()
 
@@ -363,8 +363,8 @@ def test_latex_has_the_caption_and_the_label_that_were_given(fabricate: Fabricat
 def test_a_page_is_written_over_a_page_and_nothing_else(fabricate: Fabricate, tmp_path: Path) -> None:
     folder, mine = fabricate(saved=None), tmp_path / "mine.html"
     mine.write_text("<p>my own</p>")
-    said = odedm("report", folder, "--out", mine, code=2)
-    assert "no report that odedm made" in said
+    output = odedm("report", folder, "--out", mine, code=2)
+    assert "no report that odedm made" in output
     assert mine.read_text() == "<p>my own</p>"
     mine.unlink()
     for _ in range(2):

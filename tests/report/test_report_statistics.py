@@ -117,8 +117,8 @@ def test_over_few_seeds_the_interval_holds_as_it_says_and_a_bootstrap_would_not(
     draws = np.random.default_rng(n).normal(size=(2000, n)).tolist()
 
     def held(interval: Callable[[list[float]], tuple[float, float] | None]) -> float:
-        found = [interval(row) or (1.0, 1.0) for row in draws]
-        return 100 * sum(low <= 0.0 <= high for low, high in found) / len(draws)
+        intervals = [interval(row) or (1.0, 1.0) for row in draws]
+        return 100 * sum(low <= 0.0 <= high for low, high in intervals) / len(draws)
 
     assert held(mean_interval) == pytest.approx(95, abs=1.5)
     assert held(bootstrap) == pytest.approx(resampled, abs=2.5), "so it is not used there"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,12 +13,13 @@ from report_runs import Fabricate, table_of, with_extra
 from rich.console import Console
 
 from odedm.core.errors import UsageError
+from odedm.paper.items import SHIPPED
 from odedm.report import tables, terminal
 from odedm.report.columns import ACC_LAST, METRICS
-from odedm.report.load import load
+from odedm.report.load import gather, load
 from odedm.report.summary import Table, summarise
 from odedm.report.verdicts import significance, warnings
-from odedm.report.wording import number
+from odedm.report.wording import format_interval, number
 from odedm.results.folder import FILE
 
 
@@ -230,7 +232,20 @@ def test_terminal_table_loses_no_final_accuracy_and_no_change(fabricate: Fabrica
         assert value.error is None or number(value.error) in shown
         for pair in [row.differences["acc_last"]] if row.differences else []:
             assert {number(pair.estimate.mean, sign=True), *map(number, pair.interval or ())} <= shown
-    assert ("need 110 columns" in " ".join(text.split())) == (width < 110)
+    assert ("need 120 columns" in " ".join(text.split())) == (width < 120)
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_beside_the_papers_numbers_rows_keep_their_names_and_changes(width: int) -> None:
+    table = gather([SHIPPED / "table1.jsonl.gz"])
+    text = printed(replace(table, rows=table.rows[:9]), width)
+    words = " ".join(text.split())
+    assert all(row.group.label.split(" · ")[0] in words for row in table.rows[:9])
+    assert words.count("ODEDM") > 5
+    intervals = {format_interval(row.interval(ACC_LAST)) for row in table.rows[:9] if row.interval(ACC_LAST)}
+    assert intervals
+    assert all(interval in text for interval in intervals)
+    assert "13 reproduced, 6 not comparable, 5 better, 3 worse" in words
 
 
 def test_the_terminal_says_what_its_signs_mean(fabricate: Fabricate) -> None:

@@ -18,8 +18,8 @@ SETUP = {"method", "data", "tasks", "memory", "net"}
 OTHERS: dict[str, Any] = {"epochs": 2, "blur": 0.2, "noise": 0.4, "class_order": "seed", "updates": 2}
 CHANGING = sorted(
     name
-    for name, own in settings_of(Experiment).items()
-    if not own.speed_only and name not in {*SETUP, "seed", "options"} and not name.endswith("_options")
+    for name, setting in settings_of(Experiment).items()
+    if not setting.speed_only and name not in {*SETUP, "seed", "options"} and not name.endswith("_options")
 )
 """Settings of a plan itself that may change a number."""
 WORDS = ("offline, 2 epochs", "blur=0.2", "noise=0.4", "class_order=seed", "2 updates")
@@ -49,8 +49,9 @@ def test_what_is_as_usual_is_not_said(fabricate: Fabricate) -> None:
 
 @pytest.mark.parametrize("name", CHANGING)
 def test_no_setting_is_passed_over_where_it_is_another(fabricate: Fabricate, name: str) -> None:
-    own = settings_of(Experiment)[name]
-    known = [each for each in getattr(own.validator, "names", []) if each not in (default_of(Experiment, name), "fp32")]
+    setting = settings_of(Experiment)[name]
+    usual = (default_of(Experiment, name), "fp32")
+    known = [choice for choice in getattr(setting.validator, "names", []) if choice not in usual]
     value = not default_of(Experiment, name) if name == "shuffle" else known[-1] if known else 7
     value = [2, 8] if name == "task_classes" else value
     (group,) = groups_of(fabricate("derpp", "reservoir", over={name: value}))
@@ -63,9 +64,9 @@ def test_a_constant_of_a_method_or_a_memory_names_it(fabricate: Fabricate) -> No
         fabricate("derpp", "reservoir", over={"options": {"lr": 0.03, "alpha": 0.9, "beta": 0.5}}),
         fabricate("er", "odedm", over={"options": {"lr": 0.03}}, knobs={"space": "pixels", "rows_per_prototype": 1}),
     ]
-    said = in_common([group.settings for group in groups_of(*folders)])
-    assert {"α=0.9 (DER++)", "pixels (ODEDM)", "lr=0.03"} <= set(said)
-    assert not any("β" in words or "rows" in words for words in said)
+    phrases = in_common([group.settings for group in groups_of(*folders)])
+    assert {"α=0.9 (DER++)", "pixels (ODEDM)", "lr=0.03"} <= set(phrases)
+    assert not any("β" in words or "rows" in words for words in phrases)
 
 
 def test_what_goes_by_the_method_names_the_methods_where_they_differ(fabricate: Fabricate) -> None:

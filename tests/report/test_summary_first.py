@@ -81,8 +81,8 @@ def outcome():
 
 
 def test_in_a_notebook_runs_are_a_table_and_a_picture(outcome):
-    for thing in (outcome, outcome.result, odedm.Results(outcome)):
-        shown = thing._repr_html_()
+    for source in (outcome, outcome.result, odedm.Results(outcome)):
+        shown = source._repr_html_()
         assert "<table>" in shown
         assert shown.count("<polyline") == 1
 

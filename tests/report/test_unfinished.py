@@ -27,26 +27,26 @@ def stopped(tmp_path_factory):
 
 
 def test_a_stopped_run_is_named_with_its_place_and_what_it_reached(stopped):
-    (found,) = find_unfinished([stopped])
-    assert found.alive is False
-    assert found.task >= 1
-    assert str(found).startswith("ER · reservoir · λ=20 on 'blobs', seed 0: in task ")
-    assert f"in task {found.task + 1}, at step {found.step} by the last checkpoint (stopped" in str(found)
-    assert find_unfinished([stopped / "one" / "seed-0"]) == [found]
+    (run,) = find_unfinished([stopped])
+    assert run.alive is False
+    assert run.task >= 1
+    assert str(run).startswith("ER · reservoir · λ=20 on 'blobs', seed 0: in task ")
+    assert f"in task {run.task + 1}, at step {run.step} by the last checkpoint (stopped" in str(run)
+    assert find_unfinished([stopped / "one" / "seed-0"]) == [run]
 
 
 def test_one_that_somebody_is_at_is_under_way(stopped):
     with hold(working_folder(stopped / "one" / "seed-0")):
-        (found,) = find_unfinished([stopped])
-    assert found.alive is True
-    assert str(found).endswith("(under way)")
+        (run,) = find_unfinished([stopped])
+    assert run.alive is True
+    assert str(run).endswith("(under way)")
 
 
 def test_a_report_of_what_is_done_so_far_says_what_is_not(stopped, fabricate: Fabricate, tmp_path):
     folder = fabricate("der", "reservoir")
-    said = odedm("report", folder, stopped, "--out", tmp_path / "page.html")
+    output = odedm("report", folder, stopped, "--out", tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
-    assert "Not finished yet: 1 run" in said
+    assert "Not finished yet: 1 run" in output
     assert "Not finished yet: 1 run" in page
     assert "in task " in page
 
@@ -67,5 +67,5 @@ def test_a_checkpoint_of_anyone_is_only_looked_at(stopped, tmp_path):
     (copy / "checkpoints").mkdir(parents=True)
     for path in checkpoint_paths(work):
         (copy / path.relative_to(work)).write_bytes(path.read_bytes()[:-1])
-    (found,) = find_unfinished([tmp_path])
-    assert str(found) == "'seed-0': no checkpoint yet (stopped; `odedm resume` goes on)"
+    (run,) = find_unfinished([tmp_path])
+    assert str(run) == "'seed-0': no checkpoint yet (stopped; `odedm resume` goes on)"

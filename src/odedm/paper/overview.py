@@ -8,7 +8,8 @@ from statistics import mean
 
 from odedm.core.registry import METHODS, title
 from odedm.paper.items import CHANGED, ITEMS, PaperItem, changes_since, progress
-from odedm.paper.paper_cells import MARKS, METRIC_TITLES, TOO_FEW, PaperCell, paper_cells, verdict_counts
+from odedm.paper.paper_cells import MARKS, METRIC_TITLES, PaperCell, paper_cells, verdict_counts
+from odedm.report.published_number import TOO_FEW
 from odedm.report.tables import markdown_rows
 from odedm.report.wording import format_mean, number
 from odedm.results.folder import FinishedRun

@@ -11,14 +11,13 @@ from odedm.core.plain_data import flatten
 from odedm.paper.items import changes_since
 from odedm.paper.printed import BEST, NONE, Cell, Spot, numbers, share_of, spots
 from odedm.paper.protocol import protocol_deviations
-from odedm.report.published_number import Comparison, Published
+from odedm.report.published_number import TOO_FEW, Comparison, Published
 from odedm.report.statistics import estimate
 from odedm.report.wording import csv_text, format_mean
 from odedm.results.folder import FinishedRun
 
 MARKS = {"reproduced": "=", "better": "+", "worse": "−", "not comparable": "~", None: ""}
 METRIC_TITLES = {"acc_last": "final ACC", "acc_mean": "mean ACC", "task_il_last": "Task-IL"}
-TOO_FEW = "too few seeds"
 
 Planned = tuple[Mapping[str, Any], FinishedRun]
 """A run of ours with the settings of the paper's that it stands for, which are its own but for a run in miniature."""

@@ -10,6 +10,8 @@ from odedm.report.statistics import Estimate
 
 PaperMetric = Literal["acc_last", "acc_mean", "task_il_last"]
 Verdict = Literal["reproduced", "better", "worse", "not comparable"]
+TOO_FEW = "too few seeds"
+"""Where there is no verdict."""
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from io import StringIO
 from typing import Any
 
@@ -16,6 +17,7 @@ from odedm.core.plain_data import flatten
 from odedm.core.text import printable
 from odedm.report.columns import ACC_MEAN, FORGETTING
 from odedm.report.labels import memory_name
+from odedm.report.published_number import TOO_FEW
 from odedm.report.summary import Table
 from odedm.report.tables import LABEL, report_markdown, table_words, to_csv, to_latex
 from odedm.report.verdicts import warnings
@@ -23,7 +25,7 @@ from odedm.results.metrics import TITLES
 from odedm.results.result import Result
 from odedm.training.experiment import Experiment
 
-NARROW, WIDE = 80, 110
+NARROW, WIDE = 80, 120
 """Columns of a terminal from which on numbers are never broken, and all of them fit."""
 
 
@@ -42,6 +44,7 @@ def print_table(table: Table, console: Console, form: str = "rich", *, caption: 
         if console.width < WIDE:
             legend.append(f"{ACC_MEAN.title} and {FORGETTING.title} need {WIDE} columns")
         legend += [f"change against {table.against}, paired by seed, with its 95 % interval"] if table.changes else []
+        legend += _beside_the_paper(table)
         console.print(Text("; ".join(legend), style="dim")) if legend else None
         for warning in warnings(table):
             console.print(Text(warning))
@@ -57,9 +60,9 @@ def as_text(table: Table) -> str:
 def _rich_table(table: Table, width: int) -> RichTable:
     """Return the table, on a narrow terminal without lesser metrics; a clear change is bold, a chosen row italic."""
     metrics = table.narrow if width >= WIDE else tuple(m for m in table.narrow if m not in (ACC_MEAN, FORGETTING))
-    (name, *heads), *rows = table_words(table, metrics, paper=True, p=False)
+    (name, *heads), *rows = table_words(table, metrics, p=False)
     view = RichTable(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), header_style="")
-    view.add_column(name, overflow="fold")
+    view.add_column(name, overflow="fold", min_width=16)
     for head in heads:
         words = head.replace("Change in ", "Change\n").replace("Gradients/", "Grad.\n/")
         view.add_column(words, justify="right", no_wrap=width >= NARROW, overflow="fold")
@@ -70,6 +73,13 @@ def _rich_table(table: Table, width: int) -> RichTable:
             cells[place].stylize("bold" if row.is_clear(metric) else "")
         view.add_row(*cells, style="" if row.kind == "runs" else "italic")
     return view
+
+
+def _beside_the_paper(table: Table) -> list[str]:
+    """Return how many of the paper's numbers have which verdict, for which a terminal has no columns."""
+    counts = Counter(str(ours.verdict or TOO_FEW) for row in table.rows for ours in row.paper.values())
+    words = ", ".join(f"{number} {verdict}" for verdict, number in counts.most_common())
+    return [f"of the paper's numbers {words}: beside ours in the page, --markdown and --csv"] if words else []
 
 
 def print_run(result: Result, out: Console) -> None:
