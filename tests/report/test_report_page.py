@@ -84,7 +84,7 @@ def full(fabricate: Fabricate) -> list[Path]:
 def test_page_says_what_was_found_and_shows_every_figure(fabricate: Fabricate, tmp_path: Path) -> None:
     text = written(tmp_path, *full(fabricate))
     assert "2 comparisons with the same runs without ODEDM: 2 open; +10.0 points of ACC" in text
-    assert text.count("Fewer than 5 seeds: intervals are Student") == 1
+    assert text.count("Changes over fewer than 5 seeds have Student") == 1
     for name in ("differences", "forgetting", "matrices", "classes", "pictures", "seconds"):
         assert f'id="f-{name}"' in text
     assert text.count("<figure") == text.count("<figcaption") == 6

@@ -143,7 +143,7 @@ def test_holm_is_over_the_comparisons_of_the_table_in_one_metric(fabricate: Fabr
 
 def test_few_seeds_are_noted_and_enough_are_not(fabricate: Fabricate) -> None:
     assert warnings(compared(fabricate, seeds=4, methods=1)) == [
-        "Fewer than 5 seeds: intervals are Student's t, and no change is called clear."
+        "Changes over fewer than 5 seeds have Student's t interval, and none of them is called clear."
     ]
     assert warnings(compared(fabricate, seeds=7, methods=1, root="more")) == []
 

@@ -91,7 +91,7 @@ def _few(table: Table) -> list[str]:
     if not any(n > 1 for n in seeds):
         return []
     if any(1 < n < FEWEST for n in seeds):
-        return [f"Fewer than {FEWEST} seeds: intervals are Student's t, and no change is called clear."]
+        return [f"Changes over fewer than {FEWEST} seeds have Student's t interval, and none of them is called clear."]
     floor = min(1.0, table.tested * smallest_p(max(seeds)))
     if floor <= ALARM:
         return []
