@@ -243,7 +243,7 @@ def test_a_file_is_written_whole_or_not_at_all(whole, tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace", fail)
-        with pytest.raises(UsageError, match="Cannot write the memory to .*: Input/output error"):
+        with pytest.raises(UsageError, match="Cannot write '.*': Input/output error. Mend that"):
             whole.save(path)
     assert path.read_bytes() == content
     assert os.listdir(tmp_path) == [path.name]

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from odedm.core.errors import InfrastructureError, InvalidFileError, UsageError, error_for, require
+from odedm.core.errors import InvalidFileError, UsageError, error_for, require
 from odedm.core.plain_data import differences
 from odedm.core.tensor_archive import read_head, read_whole, write_archive
 
@@ -196,13 +196,10 @@ def save(work: Path, state: State, meta: Meta, position: Position) -> Path:
     try:
         path.parent.mkdir(exist_ok=True)
         write_archive(path, head, state.tensors)
-    except (OSError, InfrastructureError) as error:
-        reason = getattr(error.__cause__ or error, "strerror", None) or str(error)
-        older = checkpoint_paths(work)
-        last = f"The last one is '{older[0].stem}'." if older else "There is none before it."
+    except OSError as error:
+        reason = error.strerror or error
         raise error_for(
-            error,
-            f"Cannot write the checkpoint '{path}': {reason}. {last} Mend that, then run the same command again.",
+            error, f"Cannot write the checkpoint '{path}': {reason}. Mend that, then run the same command again."
         ) from error
     paths = checkpoint_paths(work)  # newer ones are of a future that a broken one took along
     kept = [other for other in paths if _step(other) <= position.step][:KEPT]

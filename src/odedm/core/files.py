@@ -143,9 +143,8 @@ def write_for_user(what: str, path: Path, write: Callable[[Path], object]) -> Pa
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write(path)
-    except (OSError, InfrastructureError) as error:
-        cause = error.__cause__ or error
-        reason = getattr(cause, "strerror", None) or cause
+    except OSError as error:
+        reason = error.strerror or error
         raise error_for(
             error, f"Cannot write the {what} to '{path}': {reason}. Give a path in a folder you may write to."
         ) from error
