@@ -55,7 +55,7 @@ OPTIONAL |= {
         "memory/purity_triton.py",
     },
 }
-OPTIONAL |= {"sentence_transformers": {"training/embedding.py"}}
+OPTIONAL |= {"sentence_transformers": {"training/embedder.py"}}
 OPTIONAL |= {"avalanche": {"integrations/avalanche.py"}, "utils": {"integrations/mammoth.py"}}  # Mammoth's utils
 OPTIONAL |= {"wandb": {"training/loggers.py"}, "ray": {"execute/ray_connection.py"}, "pandas": {"report/notebook.py"}}
 

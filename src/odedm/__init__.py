@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from odedm.core.rows import ColumnSpec, MemoryPart, ModelView, Rows, Task
     from odedm.core.store import Store
     from odedm.data.opening import load_dataset
+    from odedm.execute.embedding import embed
     from odedm.learner.endless_memory import LearnerEvent
     from odedm.learner.online_learner import Learner
     from odedm.learner.prequential import Prequential, prequential
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from odedm.stream.synthetic import blobs, shapes
     from odedm.stream.tasks import Stream, split
     from odedm.stream.torch_datasets import from_torch
-    from odedm.training.embedding import embed
     from odedm.training.experiment import Experiment
     from odedm.training.loggers import JsonLines, Logger, TensorBoard, WandB
     from odedm.training.observation import Observation
@@ -94,7 +94,7 @@ _HOMES = {
     "Outcomes": "training.outcomes",
     "Run": "training.run",
     "train": "training.train",
-    "embed": "training.embedding",
+    "embed": "execute.embedding",
     "recipe": "recipes.recommendations",
     "MIR": "training.retrieval",
     "Retrieval": "training.retrieval",

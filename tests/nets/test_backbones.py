@@ -1,11 +1,13 @@
 """Nets of other libraries by name, with a stand-in of timm's interface; weights from a file; frozen layers."""
 
+import json
 import sys
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from commands import odedm as command
 from safetensors.torch import save_file
 from torch import nn
 
@@ -94,11 +96,8 @@ def test_runs_and_learners_are_saved_and_loaded_by_the_name(weights, tmp_path):
     assert model.plan.net == "timm:tiny"
     x, y = data.image.numpy(), data.label.numpy()
     learner = Learner("slda", **plan).partial_fit(x, y)
-    (tmp_path / "tiny.safetensors").rename(tmp_path / "moved.safetensors")
-    with pytest.raises(UsageError, match=r"Cannot read weights from .*no such file"):
-        Learner.load(learner.save(tmp_path / "learner.safetensors"))
-    (tmp_path / "moved.safetensors").rename(tmp_path / "tiny.safetensors")
-    again = Learner.load(tmp_path / "learner.safetensors")
+    (tmp_path / "tiny.safetensors").unlink()
+    again = Learner.load(learner.save(tmp_path / "learner.safetensors"))  # which has all weights itself
     assert np.array_equal(again.predict_proba(x), learner.predict_proba(x))
 
 
@@ -132,3 +131,38 @@ def test_preprocessing_is_the_models_own():
     assert prepare == Preprocessing(16, (0.5, 0.5, 0.5), (0.2, 0.2, 0.2))
     grey = torch.full((2, 1, 32, 32), 255, dtype=torch.uint8)
     torch.testing.assert_close(prepare(grey), torch.full((2, 3, 16, 16), 2.5))
+
+
+def test_weights_are_part_of_what_a_run_is(tmp_path):
+    """Other weights in the same file make another run: none that is finished or half done is taken for it."""
+    torch.manual_seed(0)
+    path, seen = tmp_path / "net.safetensors", []
+    (tmp_path / "mine.py").write_text("from torch import nn\n\n\ndef make_net(classes):\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(432, 8), nn.ReLU(), nn.Linear(8, classes))\n")  # fmt: skip
+    words = [
+        "run",
+        "--data",
+        "shapes",
+        "--method",
+        "er",
+        "--memory",
+        "reservoir",
+        "--capacity",
+        "10",
+        "--out",
+        tmp_path,
+    ]
+    words += ["--net", f"{tmp_path}/mine.py:make_net", "--weights", path, "--freeze", "all"]
+    for number in range(2):
+        module = nn.Sequential(nn.Flatten(), nn.Linear(432, 8), nn.ReLU(), nn.Linear(8, 3))
+        save_file(module.state_dict(), path)
+        if number:
+            assert "was made with other weights" in command(*words, code=2)
+            words += ["--overwrite"]
+        (result,) = json.loads(command(*words, "--json"))
+        seen.append(result["provenance"]["plugins"]["weights"]["code"])
+        assert result["provenance"]["plugins"]["weights"]["title"] == "net.safetensors"
+        assert result["experiment"]["net_options"]["freeze"] == "all"
+    path.unlink()
+    assert "no such file" in command(*words, code=2)
+    assert seen[0] != seen[1]

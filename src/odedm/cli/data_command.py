@@ -23,11 +23,13 @@ from rich.text import Text
 
 from odedm.cli import console
 from odedm.cli.console import echo, echo_json, err, out
-from odedm.cli.generated_options import AsJson, opt
+from odedm.cli.dotted_settings import Given
+from odedm.cli.generated_options import AsJson, opt, with_settings
 from odedm.cli.help_page import CommandApp
 from odedm.core.errors import UsageError, choose
 from odedm.core.files import expand_user
 from odedm.core.registry import DATASETS
+from odedm.execute.backend import ExecutionConfig
 
 if TYPE_CHECKING:
     from odedm.data.cache import Manifest
@@ -174,7 +176,9 @@ def import_(
 
 @app.command()
 @console.handle_errors("What was embedded stays: the same command goes on from there.")
+@with_settings((ExecutionConfig, ("workers", "backend")), dotted=False)
 def embed(
+    given: Given,
     data: Annotated[str, typer.Argument(help="A data set, a path, or a table of texts (.csv, .tsv, .jsonl).")],
     net: Annotated[str, opt("timm:NAME, torchvision:NAME, sentence-transformers:NAME, a net, or FILE.py:NAME.", None)],
     name: Annotated[str, opt("The name it gets.", None, "--out", metavar="NAME")],
@@ -188,12 +192,10 @@ def embed(
     overwrite: Overwrite = False,
 ) -> None:
     """Make a data set of features: every row once through a network."""
-    from odedm.core.plugin_modules import object_in_file
     from odedm.data import cache
     from odedm.data.texts import read_texts
-    from odedm.training.embedding import embed as embed_data
+    from odedm.execute.embedding import embed as embed_data
 
-    given = object_in_file(net) if ".py:" in net else net
     tables: list[Any] = [data, None]
     if text_column is not None:
         tables = [path and read_texts(path, text_column, label_column) for path in (data, test)]
@@ -207,7 +209,8 @@ def embed(
             "device": device,
             "overwrite": overwrite,
         }
-        embed_data(tables[0], given, name=name, test=tables[1], on_progress=on_progress, **options)
+        execution = ExecutionConfig(**given)
+        embed_data(tables[0], net, name=name, test=tables[1], execution=execution, on_progress=on_progress, **options)
     _done(cache.load_manifest(name))
 
 

@@ -55,6 +55,14 @@ def run(
     recipe: Annotated[str | None, opt("What we recommend for data and capacity: best.", "What", metavar="NAME")] = None,
     memory: Annotated[str | None, opt(f"{' | '.join(MEMORIES)}.", "Memory", default="odedm", metavar="NAME")] = None,
     lr: Annotated[float | None, opt("Learning rate.", "Method", default="the method's", metavar="X")] = None,
+    weights: Annotated[
+        str | None,
+        opt("Of the net: a safetensors file, or pretrained: its library's own.", "Method", metavar="FILE"),
+    ] = None,
+    freeze: Annotated[
+        str | None,
+        opt("Of the net: all but the head, or up to a layer by its name.", "Method", metavar="all|LAYER"),
+    ] = None,
     seeds: Annotated[int, opt("How many seeds.", "Run", min=1, max=MOST_SEEDS, metavar="N")] = 1,
     out_folder: Annotated[Path, opt("Folder for results.", "Run", "--out", metavar="FOLDER")] = Path("runs"),
     overwrite: Annotated[bool, opt("Train finished runs again, replace them.", "Run", "--overwrite")] = False,
@@ -68,6 +76,9 @@ def run(
     before = None if stored is None else stored.experiment
     if lr is not None:
         given["options"] = with_keyword("--set", given.get("options", {}), "lr", lr)
+    for name, value in {"weights": weights, "freeze": freeze}.items():
+        if value is not None:
+            given["net_options"] = with_keyword("--set", given.get("net_options", {}), name, value)
     if memory is not None:
         given["memory"] = memory
     if "data" in given or before is None:

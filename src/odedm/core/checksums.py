@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,22 @@ def file_hash(path: Path) -> str:
     """Return the BLAKE2b digest of a file's content, read a piece at a time."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, partial(hashlib.blake2b, digest_size=32)).hexdigest()
+
+
+def known_hash(path: Path) -> str | None:
+    """Return the digest of a file, read once for each state of it; None of one that is not there.
+
+    >>> known_hash(Path("nowhere.safetensors"))
+    """
+    if not path.is_file():
+        return None
+    status = path.stat()
+    return _hash_of_state(path, status.st_size, status.st_mtime_ns)
+
+
+@lru_cache(maxsize=64)
+def _hash_of_state(path: Path, _size: int, _changed: int) -> str:
+    return file_hash(path)
 
 
 def write_checksums(folder: Path) -> None:

@@ -6,7 +6,7 @@ import queue
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from odedm.core.configuration import check_settings, setting_field
 from odedm.core.errors import UsageError
@@ -37,8 +37,8 @@ class Backend(Protocol):
         """Whether a job can start now."""
         ...
 
-    def start(self, job: Job) -> None:
-        """Begin a job."""
+    def start(self, job: Any) -> None:
+        """Begin a job, of which this backend knows the kind."""
         ...
 
     def events(self, timeout: float) -> Iterator[Event]:
@@ -143,11 +143,7 @@ def open_backend(jobs: Sequence[Job], execution: ExecutionConfig, data: Mapping[
     if _only_here(jobs, execution):
         return InProcessBackend(data)
     if execution.is_remote:
-        from odedm.execute.ray_backend import RayBackend
-
-        workers = None if execution.workers is None else min(execution.workers, len(jobs))
-        cpus = 1.0 if execution.cpus is None else execution.cpus
-        return RayBackend(workers, address=execution.address, cpus=cpus, gpus=execution.gpus)
+        return ray_backend(execution, len(jobs))
     workers = workers_here(jobs, execution)
     on_gpu = any(job.experiment.device == "cuda" for job in jobs)
     share = execution.gpu_share if on_gpu else 100
@@ -156,6 +152,15 @@ def open_backend(jobs: Sequence[Job], execution: ExecutionConfig, data: Mapping[
     from odedm.execute.process_backend import ProcessBackend
 
     return ProcessBackend(workers, shares_gpu=execution.mps and on_gpu, gpu_share=share)
+
+
+def ray_backend(execution: ExecutionConfig, jobs: int) -> Backend:
+    """Ray, with as many workers as were asked for, but no more than there are jobs."""
+    from odedm.execute.ray_backend import RayBackend
+
+    workers = None if execution.workers is None else min(execution.workers, jobs)
+    cpus = 1.0 if execution.cpus is None else execution.cpus
+    return RayBackend(workers, address=execution.address, cpus=cpus, gpus=execution.gpus)
 
 
 def _only_here(jobs: Sequence[Job], execution: ExecutionConfig) -> bool:

@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from odedm.checkpoint.schedule import Schedule
 from odedm.core.errors import UsageError, is_infrastructure_error
@@ -99,6 +99,15 @@ class Job:
         return cls(plain["key"], experiment, folder, RunOptions(**options), plain["checksum"])
 
 
+class KeyedJob(Protocol):
+    """A job of any kind."""
+
+    @property
+    def key(self) -> str:
+        """Return what events call it by."""
+        ...
+
+
 class ProgressReport(NamedTuple):
     """A job has seen `done` of `total` rows; `metrics` has its last loss and rate by name."""
 
@@ -139,7 +148,7 @@ class Failed(NamedTuple):
     infrastructure: bool = False
 
     @classmethod
-    def by(cls, job: Job, error: BaseException) -> Failed:
+    def by(cls, job: KeyedJob, error: BaseException) -> Failed:
         """What an error that ended a job comes to."""
         return cls(job.key, sentence(error), is_infrastructure_error(error))
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from odedm.checkpoint.stop import Stopped
 from odedm.execute.job import Done, Emit, Failed, Job, Message, sentence
 from odedm.execute.run_job import run_job
+from odedm.execute.shard_job import AnyJob, ShardJob, run_shard
 
 if TYPE_CHECKING:
     from odedm.stream.dataset import Dataset
@@ -31,10 +32,11 @@ class JobThread:
         self._thread: threading.Thread | None = None
         self._stop = threading.Event()
 
-    def start(self, job: Job) -> None:
+    def start(self, job: AnyJob) -> None:
         """Begin a job; the one before it has said that it is over."""
         self.join()
-        self._thread = threading.Thread(target=self._run, args=(job,), name=f"job {job.key}", daemon=True)
+        run = self._embed if isinstance(job, ShardJob) else self._run
+        self._thread = threading.Thread(target=run, args=(job,), name=f"job {job.key}", daemon=True)
         self._thread.start()
 
     def _run(self, job: Job) -> None:
@@ -57,6 +59,14 @@ class JobThread:
             outcome = Failed.by(job, error)
         if outcome is not None:
             self._emit(outcome)
+
+    def _embed(self, job: ShardJob) -> None:
+        try:
+            run_shard(job)
+        except Exception as error:  # whatever it is, it is this job's alone
+            self._emit(Failed.by(job, error))
+        else:
+            self._emit(Done(job.key))
 
     def _open(self, name: str) -> Dataset:
         """The data set, opened once for all jobs."""

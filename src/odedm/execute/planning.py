@@ -145,6 +145,11 @@ def finished(job: Job) -> Result | None:
     if made_on != job.checksum:
         other.append((f"data of the checksum {str(made_on)[:64]}", str(job.checksum)))
     made_by, marks = result.code_hashes(), job.experiment.code_hashes()
+    if "weights" in made_by and made_by["weights"] != marks.get("weights", made_by["weights"]):
+        raise UsageError(
+            f"'{job.folder}' was made with other weights: '{job.experiment.net_options['weights']}' has changed since. "
+            f"{advice}"
+        )
     for setting, (name, entry) in job.experiment.plugins().items():
         if setting in made_by and made_by[setting] != marks.get(setting):
             raise UsageError(

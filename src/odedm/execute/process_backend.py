@@ -18,8 +18,9 @@ from odedm.core.errors import UsageError
 from odedm.core.plugin_modules import export_plugins
 from odedm.core.processes import close_pipes, start_program
 from odedm.execute.gpu_sharing import MOST_CLIENTS, SharedGPU
-from odedm.execute.job import TRIES, Done, Event, Failed, Job, WorkerLost, event_from_text
+from odedm.execute.job import TRIES, Done, Event, Failed, WorkerLost, event_from_text
 from odedm.execute.job_thread import GPU_BROKEN
+from odedm.execute.shard_job import AnyJob
 from odedm.execute.worker_process import ENDED, STOP
 
 PATIENCE = 120
@@ -88,7 +89,7 @@ class ProcessBackend:
         """Whether fewer jobs are under way than there are workers."""
         return sum(worker.job is not None for worker in self._workers) < self.workers
 
-    def start(self, job: Job) -> None:
+    def start(self, job: AnyJob) -> None:
         """Give the job to a worker that has none, or to a new one."""
         worker = next((worker for worker in self._workers if worker.job is None), None) or self._new()
         worker.job = job.key

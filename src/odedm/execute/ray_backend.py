@@ -25,7 +25,6 @@ from odedm.execute.job import (
     Done,
     Event,
     Failed,
-    Job,
     Message,
     ProgressReport,
     TaskFinished,
@@ -36,6 +35,7 @@ from odedm.execute.job import (
 )
 from odedm.execute.ray_connection import HERE_ALONE, LOOPBACK, PATIENCE, import_ray, knock
 from odedm.execute.run_job import remove_stale_workdir, run_job
+from odedm.execute.shard_job import AnyJob, ShardJob, job_from_text, run_shard
 
 MOST_BYTES = 1 << 30
 """What a run may send back: its result, its memory's rows, its evidence and its model."""
@@ -61,7 +61,7 @@ class RayBackend:
         remote: Any = self._ray.remote
         self._task = remote(num_cpus=cpus, num_gpus=gpus, max_retries=0)(do_remotely)
         self._actor: Any = remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(ProgressActor).remote()
-        self._running: dict[Any, Job] = {}
+        self._running: dict[Any, AnyJob] = {}
         self._asked = 0.0
 
     def _begin(self, workers: int | None, address: str | None, cpus: float) -> None:
@@ -104,7 +104,7 @@ class RayBackend:
         """Whether fewer tasks are under way than there are workers."""
         return len(self._running) < self.workers
 
-    def start(self, job: Job) -> None:
+    def start(self, job: AnyJob) -> None:
         """Hand the job to Ray, as plain data, with the last checkpoint that came back."""
         work = working_folder(job.folder)
         if job.options.restart and work.is_dir():
@@ -137,7 +137,7 @@ class RayBackend:
         for text in events:
             yield event_from_text(text)
 
-    def _outcome(self, reference: Any, job: Job) -> Event:
+    def _outcome(self, reference: Any, job: AnyJob) -> Event:
         try:
             answer: dict[str, Any] = self._ray.get(reference)
         except self._ray.exceptions.RayError as error:
@@ -212,7 +212,7 @@ def do_remotely(
     try:
         if plugins is not None:
             import_plugins(plugins)
-        job = Job.from_text(text)
+        job = job_from_text(text)
     except UsageError as error:
         return {"error": f"In a worker: {error}"}
     if place:
@@ -230,7 +230,10 @@ def do_remotely(
                 if actor is not None and isinstance(event, CheckpointSaved):
                     actor.keep.remote(event.key, checkpoint_file(work))
 
-            run_job(job, emit)
+            if isinstance(job, ShardJob):
+                run_shard(job)
+            else:
+                run_job(job, emit)
             return {"files": contents(job.folder)}
     except Exception as error:  # whatever it is, it is this job's alone
         return {"broken" if is_infrastructure_error(error) else "error": sentence(error)}
@@ -252,7 +255,7 @@ def unpack_checkpoint(files: dict[str, bytes], work: Path) -> None:
             write_bytes(work / path, content)
 
 
-def keep_checkpoint(files: dict[str, bytes], job: Job) -> bool:
+def keep_checkpoint(files: dict[str, bytes], job: AnyJob) -> bool:
     """Write a checkpoint that came back beside the job's folder, in the place of the one before; whether that worked.
 
     Where another process has the run nothing is written; it is at most this step that is done again.

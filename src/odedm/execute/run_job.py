@@ -68,7 +68,7 @@ def run_job(job: Job, emit: Emit = ignore, *, data: Dataset | None = None, stop:
             code = _code(job.experiment.code_hashes())
             if not options.resumed and _made_by_other_code(work, code):
                 say(
-                    "What there is of this run was made by another version of your code, so it starts anew; "
+                    "What there is of this run was made by another version of your code or weights, so it starts anew; "
                     "`odedm resume` would have gone on with it."
                 )
                 options = replace(options, restart=True)

@@ -17,8 +17,9 @@ from typing import Any
 
 from odedm.core.errors import UsageError
 from odedm.core.plugin_modules import import_plugins
-from odedm.execute.job import Emit, Event, Failed, Job, event_to_text
+from odedm.execute.job import Emit, Event, Failed, event_to_text
 from odedm.execute.job_thread import JobThread
+from odedm.execute.shard_job import job_from_text
 
 STOP = "stop"
 ENDED = 128 + signal.SIGTERM
@@ -60,7 +61,7 @@ def main() -> None:
                 continue
             if trouble:
                 raise UsageError(trouble)
-            thread.start(Job.from_text(line))
+            thread.start(job_from_text(line))
         except UsageError as error:
             if "key" in plain:
                 emit(Failed(plain["key"], f"In a worker process: {error}"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ from odedm.learner.saved_parts import (
     refusing,
     row_schema,
     transform_of,
+    without_weights,
 )
 from odedm.memory.candidate_pool import ClassReservoirPool
 from odedm.memory.live_state import stored
@@ -131,6 +133,7 @@ def restored(learner: Learner, state: Mapping[str, Any]) -> Fitted:
     head, tensors = state["head"], dict(state["tensors"])
     with refusing("The saved learner"):
         config, schema, labels = LearnerConfig.of(learner.get_params()), row_schema(head["form"]), head["labels"]
+        config = replace(config, net_options=without_weights(config.net_options))
         encoder, classes = label_encoder(labels), len(labels)
         outputs, arrivals = head["outputs"], Arrivals.from_dict(head["arrivals"], classes)
         require(type(outputs) is int and classes <= outputs <= MOST_CLASSES, "it has more labels than outputs")

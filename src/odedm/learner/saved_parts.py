@@ -56,6 +56,14 @@ def check_again(part: str, name: str | None, given: Any, title: str, loader: str
         raise UsageError(f"The file names its {part} ('{short_repr(name)}'); leave {part} out.")
 
 
+def without_weights(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a net's options without the file that it once began with: a saved model has all its weights itself.
+
+    A path in a file would be another's word on what to read.
+    """
+    return {name: value for name, value in options.items() if name != "weights"}
+
+
 def check_size(
     net: Any, shape: tuple[int, ...], outputs: int, options: Mapping[str, Any], tensors: Mapping[str, Tensor]
 ) -> None:

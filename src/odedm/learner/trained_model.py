@@ -36,6 +36,7 @@ from odedm.learner.saved_parts import (
     refusing,
     row_schema,
     transform_of,
+    without_weights,
 )
 from odedm.memory.buffer import ORDER, PROTOTYPE
 from odedm.memory.reservoir import ReservoirBuffer
@@ -213,8 +214,7 @@ def _plan(
     """Return what the engine is built from: the run's experiment without what is for training alone."""
     plain = {**result.experiment, **OF_TRAINING, **code}
     require(isinstance(plain["net_options"], dict), "its options are no tables of names and values")
-    # a path to pretrained weights would be another's word on which file to read; the model has its own
-    options = {name: value for name, value in plain["net_options"].items() if name != "weights"}
+    options = without_weights(plain["net_options"])
     plain["net_options"] = configure_net(code["net"], schema.shape, len(result.classes), options)
     kind = METHODS[code["method"]].load()
     if plain["device"] != device.type:  # of another kind of device, which computes in its own way

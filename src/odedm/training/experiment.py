@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, ClassVar
 
+from odedm.core.checksums import known_hash
 from odedm.core.choices import (
     CLASS_ORDERS,
     DEVICES,
@@ -282,12 +284,20 @@ class Experiment:
         return named
 
     def code_hashes(self) -> dict[str, str]:
-        """Return which code from outside it names, by setting: another mark is other code.
+        """Return which code and weights from outside it names, by setting: another mark is other code.
 
         >>> Experiment().code_hashes()
         {}
         """
-        return code_hashes(origins(self.plugins()))
+        return code_hashes(self.origins())
+
+    def origins(self) -> dict[str, dict[str, Any]]:
+        """Return what a result says of what is from outside, by setting: code, and a file of pretrained weights."""
+        parts, weights = origins(self.plugins()), self.net_options.get("weights")
+        path = Path(weights) if isinstance(weights, str) else Path()
+        if (code := known_hash(path)) is not None:
+            parts["weights"] = {"title": path.name, "from": str(path), "again": True, "code": code}
+        return parts
 
     def describe(self) -> dict[str, Any]:
         """Plain data, ready for JSON; `from_dict` gives the experiment back."""

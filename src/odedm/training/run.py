@@ -13,7 +13,6 @@ import torch
 from odedm.checkpoint.checkpointer import Checkpointer
 from odedm.checkpoint.stop import Stopped
 from odedm.core.accel.streams import run_stream
-from odedm.core.plugin_modules import origins
 from odedm.core.rng import generator
 from odedm.core.rows import ColumnSpec, Rows, Task, count
 from odedm.core.text import counted, printable
@@ -57,7 +56,7 @@ class Run:
         prepared = plan if isinstance(plan, Prepared) else prepare(plan, data)
         self.data, self.experiment = prepared.data, prepared.experiment
         # now: files may be edited while it runs
-        self.origins = origins(self.experiment.plugins()) | self.callbacks.origins()
+        self.origins = self.experiment.origins() | self.callbacks.origins()
         self.device = torch.device(self.experiment.device)
         self.progress, self.observation, self.choices = Progress(), observation or Observation(), Choices()
         with deterministic_numerics(self.experiment.threads, self.experiment.precision):

@@ -14,8 +14,8 @@ from torch import nn
 import odedm
 from odedm import UsageError
 from odedm.data import cache
+from odedm.execute import embedding
 from odedm.nets.build import build
-from odedm.training import embedding
 
 DATA = odedm.shapes(per_class=30)
 

@@ -1,12 +1,10 @@
-"""Makes a data set of features: every row once through a network, in shards that outlive a kill."""
+"""Makes features of rows: what there is to embed, and what embeds it."""
 
 from __future__ import annotations
 
 import hashlib
-import shutil
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,26 +12,20 @@ import torch
 from torch import Tensor, nn
 
 from odedm.core.errors import UsageError, describe_error, short_repr
-from odedm.core.files import atomic_file
 from odedm.core.plain_data import json_hash
-from odedm.core.plugin_modules import source_hash
+from odedm.core.plugin_modules import object_in_file, source_hash
 from odedm.core.plugins import check_name
 from odedm.core.registry import NETS
-from odedm.core.validators import Bool, Choice, Int, Text, validate_params
-from odedm.data import cache
-from odedm.data.contents import LabelledArrays, OnProgress
+from odedm.data.contents import OnProgress
 from odedm.data.images import Array
-from odedm.data.importer import data_folder, import_arrays, no_progress
+from odedm.data.importer import no_progress
 from odedm.data.opening import load_dataset
 from odedm.nets.backbones import PRETRAINED, LibraryNet, Preprocessing
 from odedm.nets.base import evaluating
 from odedm.nets.build import build, configure, pick
 from odedm.stream.class_schedule import default_tasks
 from odedm.stream.dataset import Dataset, as_class_labels, from_arrays
-from odedm.training.preparation import resolve_device
 
-SHARD = 1024
-"""Rows of one file of features: what a kill can lose."""
 SENTENCES = "sentence-transformers:"
 """How the name of a model of sentence-transformers begins, a folder or a name in its cache."""
 Rows = Tensor | Sequence[str]
@@ -63,68 +55,6 @@ class Embedder:
         return array
 
 
-@validate_params(name=Text(), weights=Text(), size=Int(1), batch=Int(1), overwrite=Bool())
-def embed(
-    data: Any,
-    net: Any,
-    *,
-    name: str | None = None,
-    test: tuple[Any, Any] | None = None,
-    weights: str = "",
-    size: int | None = None,
-    batch: int = 64,
-    device: str = "auto",
-    overwrite: bool = False,
-    on_progress: OnProgress = no_progress,
-) -> Dataset:
-    """Return a data set of the features that a network makes of another one's rows, each computed once.
-
-    Args:
-        data: a data set, a name or a path; or a pair of rows and labels, texts for example, and `test` another one.
-        net: "timm:NAME", "torchvision:NAME" or a name in `odedm list nets`: what enters its last layer are the
-            features. "sentence-transformers:NAME" for texts. An `nn.Module` or a function gives features itself: a
-            module of images scaled to 0..1, a function of rows as they are, a tensor or a list of texts.
-        name: stores the data set under it, whence it is opened and mapped: a call that was killed goes on where it was,
-            one that is made again finds it. None keeps it in memory.
-        weights: a safetensors file, or "pretrained" for what the library loads, perhaps from the network.
-        size: makes images [c, size, size], unless the network says it.
-        batch: rows at once.
-        device: where to compute: "auto", "cpu" or "cuda".
-        overwrite: replaces a stored data set of that name.
-        on_progress: is called with what is going on, how much of it is done, and how much there is in all.
-
-    Returns:
-        The data set, of vectors.
-
-    >>> from odedm import shapes
-    >>> embed(shapes(), lambda image: image.float().mean((2, 3))).shape
-    (3,)
-    """
-    source = _source(data, test, on_progress)
-    place = resolve_device(Choice("device", {"cpu": None, "cuda": None}, also=("auto",)).validate("device", device))
-    embedder = _embedder(net, source.shape, weights, size, place)
-    if name is None:
-        parts = [_in_batches(embedder, rows, batch) for rows in (source.rows, source.test_rows)]
-        train, test_features = (np.concatenate(list(part)) for part in parts)
-        test_part = (test_features, np.array(source.test_label))
-        words: dict[str, Any] = {"class_names": source.class_names, "tasks": source.tasks, "name": "features"}
-        return from_arrays(train, np.array(source.label), test=test_part, **words)
-    origin = {**embedder.origin, "data": source.name, "rows": source.checksum}
-    cache.check_name(name)
-    if cache.is_cached(name) and not overwrite:
-        if cache.load_manifest(name).embedding == origin:
-            return load_dataset(name)
-        raise UsageError(f"There is a data set '{name}' already, of other rows or another network; give another name, "
-                         "or overwrite=True (--overwrite) to replace it.")  # fmt: skip
-    folder = data_folder(f".embedding-{json_hash([origin, batch])}")
-    columns = _sharded(embedder, source, folder, batch, on_progress)
-    contents = LabelledArrays("features", source.class_names, columns[0], source.label, columns[1], source.test_label)
-    title = f"{source.name} by {embedder.origin['net']}"
-    import_arrays(contents, name, source=title, embedding=origin, tasks=source.tasks, on_progress=on_progress)
-    shutil.rmtree(folder, ignore_errors=True)
-    return load_dataset(name)
-
-
 @dataclass(frozen=True)
 class Source:
     """Rows to be embedded, with their labels as numbers."""
@@ -143,8 +73,14 @@ class Source:
         """Return the shape of a row; None of texts."""
         return tuple(self.rows.shape[1:]) if isinstance(self.rows, Tensor) else None
 
+    @property
+    def parts(self) -> tuple[Rows, Rows]:
+        """Return training and test rows."""
+        return self.rows, self.test_rows
 
-def _source(data: Any, test: Any, on_progress: OnProgress) -> Source:
+
+def source_of(data: Any, test: Any = None, on_progress: OnProgress = no_progress) -> Source:
+    """Return the rows of a data set, its name or path; or of a pair of rows of any kind and labels."""
     if isinstance(data, tuple) and len(data) == 2:
         return _texts(data, test)
     if not isinstance(data, Dataset):
@@ -173,10 +109,10 @@ def _texts(data: tuple[Any, Any], test: tuple[Any, Any] | None) -> Source:
     return Source("texts", train, numbers, tested, tests, split.class_names, tasks, checksum)
 
 
-def _embedder(
+def embedder_of(
     net: Any, shape: tuple[int, ...] | None, weights: str, size: int | None, device: torch.device
 ) -> Embedder:
-    """Return what makes features, on a device."""
+    """Return what makes features of rows of a shape, None for texts, on a device."""
     if isinstance(net, str) and net.startswith(SENTENCES):
         return _sentences(net, weights, device)
     if not isinstance(net, str | nn.Module):
@@ -200,14 +136,16 @@ def _embedder(
         built = build(title, (planes, *sides), 2, seed=0, options=_options(title, (planes, *sides), weights))
         module, function = built, built.features
     module = module.to(device)
-    constants = asdict(prepare) if len(shape) == 3 else {}
+    constants = {name: list(v) if isinstance(v, tuple) else v for name, v in vars(prepare).items()}  # as JSON has them
 
     def features(rows: Tensor) -> Tensor:
         with evaluating(module):
             output: Tensor = function(prepare(rows.to(device)))
             return output
 
-    return Embedder(features, {"net": title, "weights": weights_hash(module), "transform": constants})
+    return Embedder(
+        features, {"net": title, "weights": weights_hash(module), "transform": constants if len(shape) == 3 else {}}
+    )
 
 
 def _options(name: str, shape: tuple[int, ...], weights: str) -> dict[str, Any]:
@@ -251,28 +189,11 @@ def weights_hash(module: nn.Module) -> str:
     return digest.hexdigest()
 
 
-def _in_batches(embedder: Embedder, rows: Rows, batch: int) -> Iterator[Array]:
-    for start in range(0, len(rows), batch):
-        yield embedder(rows[start : start + batch])
+def find_net(net: Any) -> Any:
+    """Return a network as it was given, or of a file, "mine.py:features"."""
+    return object_in_file(net) if isinstance(net, str) and ".py:" in net else net
 
 
-def _sharded(embedder: Embedder, source: Source, folder: Path, batch: int, on_progress: OnProgress) -> list[Array]:
-    """Return the features of training and test rows, mapped from files; what a call before this one made is kept."""
-    parts, total = (source.rows, source.test_rows), len(source.rows) + len(source.test_rows)
-    shards = [(part, start) for part, rows in enumerate(parts) for start in range(0, len(rows), SHARD)]
-    done = 0
-    for part, start in shards:
-        rows, file = parts[part][start : start + SHARD], folder / f"{part}-{start}.npy"
-        on_progress("embedding", done, total)
-        if not file.exists():
-            with atomic_file(file) as shard, shard.open("wb") as stream:
-                np.save(stream, np.concatenate(list(_in_batches(embedder, rows, batch))), allow_pickle=False)
-        done += len(rows)
-    on_progress("embedding", total, total)
-    columns: list[Array] = []
-    for part, rows in enumerate(parts):
-        shape = len(rows), np.load(folder / f"{part}-0.npy", mmap_mode="r").shape[1]
-        columns.append(np.lib.format.open_memmap(folder / f"{part}.npy", "w+", np.float32, shape))
-    for part, start in shards:
-        columns[part][start : start + SHARD] = np.load(folder / f"{part}-{start}.npy")
-    return columns
+def embed_rows(embedder: Embedder, rows: Rows, batch: int) -> Array:
+    """Return the features of rows, so many at once."""
+    return np.concatenate([embedder(rows[start : start + batch]) for start in range(0, len(rows), batch)])
