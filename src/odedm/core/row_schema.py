@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from odedm.core.array_inputs import Array, as_array, as_labels, check_same_length, is_frame
-from odedm.core.errors import UsageError, short_repr
+from odedm.core.errors import UsageError, short_repr, unknown_name_error
 from odedm.core.rows import ColumnSpec, Rows
 
 LABEL = ColumnSpec("label", dtype=torch.int64)
@@ -43,6 +43,7 @@ class RowSchema:
         columns: the images or vectors first.
         feature_names: of the columns of the first frame.
         numpy: whether the first rows were no tensors.
+        labelled: whether the first rows came with labels; a store has 0 for rows without.
 
     >>> schema, rows = RowSchema.of_inputs([[1, 2], [3, 4]])
     >>> schema.shape, schema.dtype
@@ -55,6 +56,7 @@ class RowSchema:
     columns: tuple[ColumnSpec, ...]
     feature_names: tuple[str, ...] | None = None
     numpy: bool = True
+    labelled: bool = True
 
     @classmethod
     def of_inputs(cls, x: Any, what: str = "x") -> tuple[RowSchema, Tensor]:
@@ -90,9 +92,8 @@ class RowSchema:
         if rows["image"].dim() < 2:
             shape = list(rows["image"].shape)
             raise UsageError(f"images must be vectors [n, d] or images [n, c, h, w]; their shape is {shape}.")
-        return cls(
-            tuple(_column(name, value) for name, value in rows.items()), None, not isinstance(images, Tensor)
-        ), rows
+        columns_of = tuple(_column(name, value) for name, value in rows.items())
+        return cls(columns_of, None, not isinstance(images, Tensor), labels is not None), rows
 
     def read_rows(self, images: Any, labels: Any, columns: Mapping[str, Any]) -> Rows:
         """Return rows of this schema by the names of the store, or refuse them in a sentence."""
@@ -101,6 +102,9 @@ class RowSchema:
             name, known = min(different), ", ".join(expected) or "no further columns"
             what = "missing" if name in expected else "new"
             raise UsageError(f"The column '{name}' is {what}: the first rows had {known}. Give the same with all rows.")
+        if (labels is not None) != self.labelled:
+            have, had = ("have labels", "had none") if labels is not None else ("have no labels", "had some")
+            raise UsageError(f"These rows {have}, and the first rows {had}. Give labels with all rows or with none.")
         rows = _as_rows(images, labels, columns)
         return {column.name: _cast(column, rows[column.name]) for column in self.columns}
 
@@ -114,6 +118,13 @@ class RowSchema:
         if len(values) != amount:
             raise UsageError(f"annotate gave {len(values)} entries of '{name}' for {amount} images.")
         return _cast(column, values)
+
+    def column_of(self, name: str) -> ColumnSpec:
+        """Return the column that a user calls so, or refuse the name."""
+        for column in self.columns:
+            if public(column.name) == name:
+                return column
+        raise unknown_name_error("column", name, [public(column.name) for column in self.columns])
 
     def _user_columns(self) -> list[str]:
         return [name.removeprefix(USER_PREFIX) for name in self.names if name.startswith(USER_PREFIX)]
@@ -135,7 +146,9 @@ class RowSchema:
 
     def to_user(self, rows: Rows) -> dict[str, Any]:
         """Return rows under the names, and of the kind, that users know."""
-        known = {name: column for name, column in rows.items() if name in self.names or name == "prototype"}
+        hidden = () if self.labelled else (LABEL.name,)
+        names = {*self.names, "prototype"}.difference(hidden)
+        known = {name: column for name, column in rows.items() if name in names}
         return {public(name): self.like_given(column) for name, column in known.items()}
 
     def like_given(self, column: Tensor) -> Any:
@@ -166,7 +179,10 @@ def as_tensor(value: Any, what: str) -> Tensor:
 
 def _as_rows(images: Any, labels: Any, columns: Mapping[str, Any]) -> Rows:
     """Return rows of equal number by the names of the store."""
-    rows = {"image": as_tensor(images, "images"), "label": _as_class_numbers(labels)}
+    image = as_tensor(images, "images")
+    rows = {"image": image, "label": image.new_zeros(len(image), dtype=torch.int64)}
+    if labels is not None:
+        rows["label"] = _as_class_numbers(labels)
     rows |= {USER_PREFIX + name: as_tensor(value, name) for name, value in columns.items()}
     _check_any(rows["image"], "images")
     for name, column in rows.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from odedm.core.errors import UsageError
 from odedm.core.priority_index import EMPTY, PINNED, PriorityIndex
+from odedm.core.row_folder import RowFolder
 from odedm.core.rows import ColumnSpec, Rows, count, take
 from odedm.core.stored_names import stored
 
@@ -25,6 +27,10 @@ class Accepted(NamedTuple):
 
 
 NOBODY = Accepted(torch.zeros(0, dtype=torch.int64), torch.zeros(0, dtype=torch.int64))
+
+NO_FILES: nullcontext[None] = nullcontext()
+PAGE_BATCH = 8_192
+"""So many rows of a store on disk are read before their pages may be given back."""
 
 LARGE_BATCH = 4096
 """Beyond so many offered rows a look at all slots is no great matter."""
@@ -48,9 +54,11 @@ class Store:
     [8, 9]
     """
 
-    TRANSIENT: ClassVar[frozenset[str]] = frozenset({"_index"})
+    TRANSIENT: ClassVar[frozenset[str]] = frozenset({"_index", "folder"})
 
     _index: PriorityIndex | None = None  # of the class, for stores that are put together from a checkpoint
+    folder: RowFolder | None = None
+    """The files that some of the columns are mapped from, if any."""
 
     def __init__(self, capacity: int, fields: Sequence[ColumnSpec], device: torch.device | str = "cpu") -> None:
         if capacity < 0:
@@ -76,6 +84,52 @@ class Store:
     def fields(self) -> list[ColumnSpec]:
         """Return what its columns are."""
         return [ColumnSpec(name, tuple(column.shape[1:]), column.dtype) for name, column in self.columns.items()]
+
+    def move_to(self, folder: RowFolder, names: Sequence[str]) -> None:
+        """Keep these columns of an empty store in the files of a folder from now on."""
+        specs = [spec for spec in self.fields if spec.name in names]
+        folder.map(specs, self.capacity)
+        self.columns |= folder.columns
+        self.folder = folder
+
+    def resized(self, capacity: int, kept: Tensor) -> Store:
+        """Return a store of so many slots with the rows at the slots `kept` [n], ascending; this one is spent.
+
+        They move together to the first slots. What is mapped from files moves only where it must.
+        """
+        if self.folder is not None:
+            return self._resized_on_disk(capacity, kept)
+        store = Store(capacity, self.fields, self.priority.device)
+        place = torch.arange(len(kept), device=kept.device)
+        store.write(place, self.read(kept))
+        store.priority[place] = self.priority[kept]
+        return store
+
+    def _resized_on_disk(self, capacity: int, kept: Tensor) -> Store:
+        assert self.folder is not None
+        folder = self.folder
+        if capacity > folder.capacity:
+            folder.resize(capacity)
+        is_kept = torch.zeros(max(capacity, self.capacity), dtype=torch.bool).index_fill_(0, kept, True)
+        source = kept[kept >= capacity]
+        place = kept.clone()
+        place[kept >= capacity] = (~is_kept[:capacity]).nonzero().view(-1)[: len(source)]
+        for part, target in zip(source.split(LARGE_BATCH), place[kept >= capacity].split(LARGE_BATCH), strict=True):
+            with folder.writing(target):
+                for column in folder.columns.values():
+                    column.index_copy_(0, target, column.index_select(0, part))
+        folder.resize(capacity)
+        store = Store(0, [])
+        for name, column in self.columns.items():
+            if name in folder.columns:
+                store.columns[name] = folder.columns[name]
+            else:
+                fresh = column.new_zeros((capacity, *column.shape[1:]))
+                store.columns[name] = fresh.index_copy_(0, place, column[kept])
+        store.priority = torch.full((capacity,), EMPTY, dtype=torch.float64)
+        store.priority[place] = self.priority[kept]
+        store.capacity, store.folder = capacity, folder
+        return store
 
     def insert(self, rows: Rows, priority: Tensor, *, groups: int = 1) -> None:
         """Keep the largest priorities among what is stored and what is offered.
@@ -112,7 +166,7 @@ class Store:
             return None
         if self._index is None or not self._index.is_current(self.priority):
             self._index = self._new_index() if self.large else None
-        if self._index is None or len(priority) > LARGE_BATCH:
+        if self._index is None:
             return self._compared(priority)
         offered, low = priority.tolist(), self._index.lowest(1)
         least = low[0][0] if low else PINNED
@@ -153,14 +207,15 @@ class Store:
         if not row.shape[0]:
             return
         fresh = priority.index_select(0, row)
-        for name, column in self.columns.items():
-            if name not in values and name not in rows:
-                raise self._lacks(name)
-            value = values[name] if name in values else rows[name].index_select(0, row)
-            if isinstance(value, int):
-                column.index_fill_(0, slot, value)
-            else:
-                column.index_copy_(0, slot, value.detach().to(column.dtype))
+        with NO_FILES if self.folder is None else self.folder.writing(slot):
+            for name, column in self.columns.items():
+                if name not in values and name not in rows:
+                    raise self._lacks(name)
+                value = values[name] if name in values else rows[name].index_select(0, row)
+                if isinstance(value, int):
+                    column.index_fill_(0, slot, value)
+                else:
+                    column.index_copy_(0, slot, value.detach().to(column.dtype))
         self.priority.index_copy_(0, slot, fresh)
         if self._index is not None:
             self._index.replaced(fresh.tolist(), slot.tolist())
@@ -191,18 +246,25 @@ class Store:
 
     def write(self, slot: Tensor, rows: Rows, wins: Tensor | None = None) -> None:
         """Put row i into `slot[i]`, where `wins[i]` if that is given; the slots [n] are distinct."""
-        for name, column in self.columns.items():
-            if name not in rows:
-                raise self._lacks(name)
-            value = rows[name]
-            if wins is not None:
-                keep = wins.view(-1, *[1] * (column.dim() - 1))
-                value = torch.where(keep, value.to(column.dtype), column.index_select(0, slot))
-            column.index_copy_(0, slot, value.detach().to(column.dtype))
+        with NO_FILES if self.folder is None else self.folder.writing(slot):
+            for name, column in self.columns.items():
+                if name not in rows:
+                    raise self._lacks(name)
+                value = rows[name]
+                if wins is not None:
+                    keep = wins.view(-1, *[1] * (column.dim() - 1))
+                    value = torch.where(keep, value.to(column.dtype), column.index_select(0, slot))
+                column.index_copy_(0, slot, value.detach().to(column.dtype))
 
     def read(self, slot: Tensor) -> Rows:
         """Return a copy of the rows at `slot` [n]."""
-        return take(self.columns, slot)
+        if self.folder is None:
+            return take(self.columns, slot)
+        parts = []
+        for part in slot.split(PAGE_BATCH):
+            parts.append(take(self.columns, part))
+            self.folder.touched(len(part))
+        return parts[0] if len(parts) == 1 else {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
     def clear(self) -> None:
         """Mark every slot empty."""

@@ -140,7 +140,7 @@ class Buffer(ABC):
         """
         if not bool(gone.any()):
             return
-        if not in_place:
+        if not in_place and self.store.folder is None:  # on a disk nothing moves that need not
             self._rebuild(self.capacity, self._belongs(MemoryPart.ALL) & ~gone)
             return
         self._long -= int((gone & self._belongs(MemoryPart.LONG)).sum())
@@ -155,16 +155,16 @@ class Buffer(ABC):
 
     def _rebuild(self, capacity: int, keep: Tensor) -> None:
         """Make a new store with the marked rows [old capacity], those of the largest priorities where not all fit."""
-        old = self.store
         amount = min(capacity, int(keep.sum()))
-        slot = old.priority.where(keep, EMPTY).topk(amount).indices.sort().values
-        self.capacity, self.store = capacity, Store(capacity, old.fields, old.priority.device)
-        home = torch.arange(amount, device=slot.device)
-        self.store.write(home, old.read(slot))
-        self.store.priority[home] = old.priority[slot]
-        self._long = int(self._belongs(MemoryPart.LONG).sum())
-        self._short = amount - self._long
+        slot = self.store.priority.where(keep, EMPTY).topk(amount).indices.sort().values
+        self.capacity, self.store = capacity, self.store.resized(capacity, slot)
+        self.recount()
         self._rank_pins()
+
+    def recount(self) -> None:
+        """Count the rows of both parts anew, by their priorities."""
+        self._long = int(self._belongs(MemoryPart.LONG).sum())
+        self._short = int(self._belongs(MemoryPart.SHORT).sum())
 
     def sample(self, n: int, *, part: MemoryPart = MemoryPart.ALL, rng: torch.Generator) -> Rows:
         """Draw min(n, size) distinct rows of a part, uniformly at random.
@@ -194,6 +194,10 @@ class Buffer(ABC):
         """Return all rows of a part: short-term by arrival, then long-term by the order of pinning."""
         return self.store.read(self.ordered_slots(part))
 
+    def labels(self, part: MemoryPart = MemoryPart.ALL) -> Tensor:
+        """Return the labels [n] of a part's rows, in the order of `rows`."""
+        return self.store.columns["label"][self.ordered_slots(part)]
+
     def ordered_slots(self, part: MemoryPart = MemoryPart.ALL) -> Tensor:
         """Return in which slot [n] each row of a part is, in the order of `rows`."""
         order = self.store.columns["order"]
@@ -204,7 +208,7 @@ class Buffer(ABC):
     def class_counts(self, classes: int) -> dict[str, list[int]]:
         """Return rows per class in the short-term and in the long-term part."""
         return {
-            part.value: torch.bincount(self.rows(part)["label"], minlength=classes).tolist()
+            part.value: torch.bincount(self.labels(part), minlength=classes).tolist()
             for part in (MemoryPart.SHORT, MemoryPart.LONG)
         }
 
@@ -265,6 +269,22 @@ def distinct(n: int, end: int, rng: torch.Generator, legal: Callable[[Tensor], T
         drawn = (torch.rand(2 * n, dtype=torch.float64, generator=rng) * end).long()
         chosen |= dict.fromkeys((drawn if legal is None else drawn[legal(drawn)]).tolist())
     return torch.tensor([*chosen][:n], dtype=torch.int64)
+
+
+def weighted_draw(n: int, end: int, weight: Tensor | None, rng: torch.Generator) -> Tensor:
+    """Return different numbers [min(n, end)] below `end`, drawn one after the other in proportion to `weight` [end].
+
+    Of weight 0 none is drawn. By Efraimidis and Spirakis: the largest of log(u) / w, u uniform in (0, 1).
+
+    >>> weighted_draw(3, 3, torch.tensor([0, 2, 1]), torch.Generator().manual_seed(0)).sort().values.tolist()
+    [1, 2]
+    """
+    device = rng.device if weight is None else weight.device
+    uniform = torch.rand(end, dtype=torch.float64, generator=rng, device=device)
+    if weight is None:
+        return uniform.topk(min(n, end)).indices
+    amount = min(n, int((weight > 0).sum()))
+    return (uniform.log() / weight.double()).where(weight > 0, -torch.inf).topk(amount).indices
 
 
 class TaskEndBuffer(Buffer):

@@ -158,14 +158,18 @@ class DualBuffer:
         """Return these classes' prototypes so far, then their candidates, then short-term rows of classes without."""
         if candidates is None and self.pool:
             candidates = self.pool.rows()
-        parts = [_of_classes(self.rows(MemoryPart.LONG), classes)]
+        parts = [self._rows_of(classes, MemoryPart.LONG)]
         parts += [] if candidates is None else [candidates]
-        parts += [_of_classes(self.rows(MemoryPart.SHORT), from_short_term)] if from_short_term else []
+        parts += [self._rows_of(from_short_term, MemoryPart.SHORT)] if from_short_term else []
         names = self.columns or tuple(parts[1])
         parts = [part for part in parts if count(part)] or parts[-1:]
         rows = {name: torch.cat([part[name] for part in parts]) if parts[1:] else parts[0][name] for name in names}
         # a prototype that came from the pool may be among the short-term rows, too
         return take(rows, distinct(rows["index"])) if from_short_term else rows
+
+    def _rows_of(self, classes: Sequence[int], part: MemoryPart) -> Rows:
+        slot = self.buffer.ordered_slots(part)
+        return self.buffer.store.read(slot[is_among(self.buffer.labels(part), classes)])
 
     def _chosen(
         self,
@@ -231,7 +235,7 @@ class DualBuffer:
 
     def with_rows(self, classes: Sequence[int]) -> list[int]:
         """Return those of these classes of which there is a row to choose from."""
-        labels = {*self.rows()["label"].tolist(), *(self.pool.classes() if self.pool else ())}
+        labels = {*self.buffer.labels().unique().tolist(), *(self.pool.classes() if self.pool else ())}
         return [label for label in classes if label in labels]
 
     def resize(

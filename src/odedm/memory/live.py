@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from odedm.core.errors import UsageError, short_repr, unknown_name_error
+from odedm.core.errors import InvalidFileError, UsageError, require, short_repr, unknown_name_error
+from odedm.core.files import as_path
 from odedm.core.rng import derive_seed, generator
+from odedm.core.row_folder import STATE, RowFolder
 from odedm.core.row_schema import RowSchema
 from odedm.core.rows import MemoryPart, Task, count
+from odedm.core.store import EMPTY
 from odedm.core.tensor_archive import packed, unpacked
 from odedm.core.validators import Choice, Int
 from odedm.memory import live_state
-from odedm.memory.buffer import TaskEndBuffer
+from odedm.memory.buffer import TaskEndBuffer, weighted_draw
 from odedm.memory.callback_view import Annotate, CallbackModelView, Embed, class_list
+from odedm.memory.candidate_pool import ClassReservoirPool, TaskPool, is_among
 from odedm.memory.changing import Changing, check_sound
 from odedm.memory.dual import DualBuffer
-from odedm.memory.open_stream import INDEX, OF_METHODS, TASK, empty_dual, generators, quota_of, settle
+from odedm.memory.merge import check_mergeable, merge_buffers
+from odedm.memory.open_stream import INDEX, OF_METHODS, TASK, Generators, empty_dual, generators, quota_of, settle
 from odedm.memory.settings import ODEDM, MemorySettings
+from odedm.memory.snapshot import Snapshot
 from odedm.selection.flat_settings import FLAT
 
 
@@ -40,6 +46,9 @@ class DualMemory:
         k: prototypes of each class, in the place of rho; what does not fit is refused. 0 keeps a plain reservoir.
         seed: the same seed and the same calls give the same memory.
         device: where the rows are kept; draws come from there.
+        storage: a folder to keep images and columns in, as files that are mapped into memory: for more rows than fit
+            into RAM. Labels and some 40 bytes a row stay in RAM. `save` without a path makes what is there a consistent
+            point, to which `load` of the folder returns even if the process is killed meanwhile.
         settings: the others of `odedm.ODEDM`: selection, candidates, rows_per_prototype, short_policy,
             policy_options. Prototypes are chosen among the short-term rows of their class, and move; with candidates=N
             among N rows of each class that count inside λ, as long as half of the rows that are not long-term have room
@@ -64,6 +73,7 @@ class DualMemory:
         k: int | None = None,
         seed: int = 0,
         device: torch.device | str = "cpu",
+        storage: str | Path | None = None,
         **settings: Any,
     ) -> None:
         known = [field.name for field in fields(ODEDM) if field.name not in OF_METHODS]
@@ -71,23 +81,33 @@ class DualMemory:
             if name in FLAT:
                 raise UsageError(f"{name} belongs to the selection: selection=odedm.Prototypes(…), say.")
             if name not in known:
-                raise unknown_name_error("setting of a live memory", name, [*known, "seed", "device"])
+                raise unknown_name_error("setting of a live memory", name, [*known, "seed", "device", "storage"])
         self._begin(ODEDM(capacity, rho=rho, k=k, **settings), seed, device)
+        self._use(storage)
 
     @classmethod
-    def from_config(cls, configuration: Any, *, seed: int = 0, device: torch.device | str = "cpu") -> DualMemory:
+    def from_config(
+        cls,
+        configuration: Any,
+        *,
+        seed: int = 0,
+        device: torch.device | str = "cpu",
+        storage: str | Path | None = None,
+    ) -> DualMemory:
         """Make the memory of a configuration.
 
         Args:
             configuration: `odedm.ODEDM`, `odedm.Reservoir` or `odedm.Native`; a number is the capacity of an `ODEDM`.
             seed: the same seed and the same calls give the same memory.
             device: where the rows are kept.
+            storage: a folder to keep them in.
 
         >>> DualMemory.from_config(ODEDM(200, k=6))
         <DualMemory of 200 rows, k=6: 0 short-term, 0 long-term>
         """
         memory = cls.__new__(cls)
         memory._begin(configuration, seed, device)
+        memory._use(storage)
         return memory
 
     def _begin(self, configuration: Any, seed: int, device: torch.device | str) -> None:
@@ -107,6 +127,23 @@ class DualMemory:
         self._new_classes: dict[int, None] = {}  # since the last call of end_task, by arrival
         self._broken = ""  # why it is of no use any more
         self._worker_seed: int | None = None
+        self._folder: RowFolder | None = None
+        self._slots: tuple[tuple[int, int], torch.Tensor] | None = None  # of rows in order, and of which state
+
+    def _use(self, storage: str | Path | None) -> None:
+        """Keep rows in a new folder."""
+        if storage is None:
+            return
+        if self.device.type != "cpu":
+            raise UsageError(f"Rows in a folder are read by the CPU; device={self.device} was given beside storage.")
+        folder = RowFolder(as_path(storage))
+        if folder.saved:
+            folder.close()
+            raise UsageError(
+                f"'{storage}' holds a saved memory. Load it by DualMemory.load('{storage}'), or give another folder."
+            )
+        folder.clear()
+        self._folder = folder
 
     @property
     def capacity(self) -> int:
@@ -129,12 +166,12 @@ class DualMemory:
         self._check_sound()
         return self._dual.size(part) if self._dual else 0
 
-    def add(self, images: Any, labels: Any, **columns: Any) -> None:
+    def add(self, images: Any, labels: Any = None, **columns: Any) -> None:
         """See rows of the stream, each once: a batch after the update it led to, say.
 
         Args:
-            images: vectors [n, d] or images [n, …] of any type, finite.
-            labels: their classes [n], whole numbers.
+            images: vectors [n, d], images or token sequences, [n, …] of any type, finite.
+            labels: their classes [n], whole numbers; none where rows have no classes.
             columns: what else belongs to a row (logits, times, weights …), [n, …] each; the same at every call.
 
         >>> memory = DualMemory(5)
@@ -150,7 +187,7 @@ class DualMemory:
         dual, rngs, first = self._dual, self._rngs, self._dual is None
         if dual is None:  # what is refused leaves not even a generator moved
             rngs = {name: rng.clone_state() for name, rng in rngs.items()}
-            dual = empty_dual(self.settings, schema, self.device, rngs)
+            dual = self._empty(schema, rngs)
         rows = {name: column.to(self.device) for name, column in rows.items()}
         if INDEX.name in dual.columns:
             rows[INDEX.name] = dual.buffer.num_seen + torch.arange(count(rows), device=self.device)
@@ -164,12 +201,30 @@ class DualMemory:
             self._rngs, self._schema, self._dual = rngs, schema, dual
             self._new_classes |= new
 
-    def sample(self, n: int, part: str | MemoryPart = "all") -> dict[str, Any]:
-        """Draw rows uniformly at random, none of them twice.
+    def _empty(self, schema: RowSchema, rngs: Generators) -> DualBuffer:
+        if self._folder is None:
+            return empty_dual(self.settings, schema, self.device, rngs)
+        dual = empty_dual(self.settings, schema, self.device, rngs, capacity=0)
+        live_state.move_to_disk(dual, schema, self._folder)
+        dual.buffer.resize(self.settings.capacity)
+        return dual
+
+    def sample(
+        self,
+        n: int,
+        part: str | MemoryPart = "all",
+        *,
+        classes: Iterable[int] | int | None = None,
+        weights: str | None = None,
+    ) -> dict[str, Any]:
+        """Draw rows at random, none of them twice.
 
         Args:
-            n: how many; fewer where the part holds fewer, so look at the size before a mean is taken of nothing.
+            n: how many; fewer where there are fewer, so look at the size before a mean is taken of nothing.
             part: "all", "short" or "long".
+            classes: draw rows of these labels alone.
+            weights: a column of single numbers, 0 or more, in proportion to which rows are drawn; uniformly unless
+                given.
 
         Returns:
             images, labels, the columns, and prototype: which prototype of its class a row stands for, −1 in the
@@ -181,7 +236,47 @@ class DualMemory:
         torch.Size([3, 2])
         """
         schema, dual = self._known()
-        return schema.to_user(dual.sample(Int(0).validate("n", n), part=_part(part), rng=self._draws()))
+        n, part = Int(0).validate("n", n), _part(part)
+        if classes is None and weights is None:
+            return schema.to_user(dual.sample(n, part=part, rng=self._draws()))
+        slots = dual.buffer.ordered_slots(part)
+        if classes is not None:
+            slots = slots[is_among(dual.buffer.store.columns["label"][slots], class_list(classes))]
+        weight = None if weights is None else self._weights(weights, slots)
+        return schema.to_user(dual.buffer.store.read(slots[weighted_draw(n, len(slots), weight, self._draws())]))
+
+    def _weights(self, name: str, slots: torch.Tensor) -> torch.Tensor:
+        """Return a column's numbers at these slots, in proportion to which rows are drawn."""
+        schema, dual = self._known()
+        weight = dual.buffer.store.columns[schema.column_of(name).name]
+        if weight.dim() > 1 or bool((weight[slots] < 0).any()):
+            raise UsageError(f"weights must be a column of single numbers, 0 or more; '{name}' is none.")
+        return weight[slots]
+
+    def __getitem__(self, index: int | slice) -> dict[str, Any]:
+        """Return one row, or those of a slice, in the order of `rows`."""
+        schema, dual = self._known()
+        slots = self._slots_in_order(dual)
+        if isinstance(index, slice):
+            return schema.to_user(dual.buffer.store.read(slots[torch.arange(len(slots))[index]]))
+        number = Int(-len(slots), len(slots) - 1).validate("index", index) if len(slots) else 0
+        if not len(slots):
+            raise UsageError("This memory holds no rows.")
+        row = schema.to_user(dual.buffer.store.read(slots[number].view(1)))
+        return {name: column[0] for name, column in row.items()}
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for start in range(0, len(self), ROWS_AT_ONCE):
+            rows = self[start : start + ROWS_AT_ONCE]
+            for index in range(len(next(iter(rows.values())))):
+                yield {name: column[index] for name, column in rows.items()}
+
+    def _slots_in_order(self, dual: DualBuffer) -> torch.Tensor:
+        """Return the slots of all rows in order, sorted anew only after a change."""
+        state = (id(dual.buffer.store), dual.buffer.store.priority._version)
+        if self._slots is None or self._slots[0] != state:
+            self._slots = (state, dual.buffer.ordered_slots())
+        return self._slots[1]
 
     def rows(self, part: str | MemoryPart = "all") -> dict[str, Any]:
         """Return all rows of a part, named as in `sample`: short-term by arrival, then long-term as pinned."""
@@ -279,9 +374,54 @@ class DualMemory:
                 self._dual.resize(settings.capacity, quota_of(settings), changing.begin)
             self.settings = settings
 
+    @property
+    def nbytes(self) -> int:
+        """Return the bytes of RAM that rows, priorities and candidates take."""
+        dual = self._dual
+        if dual is None:
+            return 0
+        stores = [dual.buffer.store, *([dual.pool.store] if isinstance(dual.pool, ClassReservoirPool) else [])]
+        held = [column for store in stores for column in live_state.in_memory(store).values()]
+        held += [*dual.pool.rows().values()] if isinstance(dual.pool, TaskPool) else []
+        return sum(column.nbytes for column in held)
+
+    @property
+    def disk_nbytes(self) -> int:
+        """Return the bytes that the memory takes on the disk; 0 without storage."""
+        return self._folder.nbytes if self._folder else 0
+
+    def merge(self, other: DualMemory) -> None:
+        """Take in the rows of another machine's memory, which stays as it is.
+
+        The short-term part is then a uniform sample of both streams, as if one memory had seen both. Prototypes of both
+        stay, as far as a class may have so many: of one that has some in both the first of each come first.
+
+        Args:
+            other: of the same kind and columns, with another seed, no fewer rows of capacity and no candidates.
+        """
+        _, mine = self._known()
+        _, theirs = other._known()
+        check_mergeable(self, other)
+        with Changing(self):
+            merge_buffers(mine, theirs)
+            self.tasks += other.tasks
+            self._new_classes |= other._new_classes
+
+    def snapshot(self, part: str | MemoryPart = "all") -> Snapshot:
+        """Return the rows of a part as they are now, for readers that go on while the memory changes.
+
+        Args:
+            part: "all", "short" or "long".
+        """
+        return Snapshot(self._schema, self._dual.buffer if self._dual else None, _part(part))
+
     def state_dict(self) -> dict[str, Any]:
         """Return everything as tensors and plain values, safe for `torch.save` and for reading with weights_only."""
         self._check_sound()
+        if self._folder is not None:
+            raise UsageError(
+                f"The rows of this memory are files in '{self._folder.path}', which no state holds: call save()."
+            )
         return live_state.capture(self)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -292,32 +432,78 @@ class DualMemory:
         """
         live_state.restore(self, state)
 
-    def save(self, path: str | Path) -> Path:
-        """Write everything to one safetensors file, whole or not at all.
+    def save(self, path: str | Path | None = None) -> Path:
+        """Write everything to one safetensors file, whole or not at all; with storage make a consistent point there.
 
         Args:
-            path: where to; a file that is there is replaced, and folders on the way are made.
+            path: where to; a file that is there is replaced, and folders on the way are made. With storage none is
+                given: the rows are in the folder already.
 
         Returns:
             The path.
         """
-        return live_state.write(self.state_dict(), Path(path))
+        if self._folder is None:
+            if path is None:
+                raise UsageError("save needs a path: where to write the memory.")
+            return live_state.write(self.state_dict(), Path(path))
+        if path is not None:
+            raise UsageError(f"The rows of this memory are files in '{self._folder.path}': call save() without a path.")
+        state = live_state.capture(self)
+        store = self._dual.buffer.store if self._dual else None
+        self._folder.commit(
+            lambda file, number: live_state.write({**state, "generation": number}, file),
+            store.priority == EMPTY if store else torch.zeros(0, dtype=torch.bool),
+        )
+        return self._folder.path
 
     @classmethod
     def load(cls, path: str | Path, *, device: torch.device | str = "cpu") -> DualMemory:
         """Return the memory that was saved; a file of anyone's can be read without harm.
 
         Args:
-            path: of the file.
+            path: of the file, or of the folder that was given as storage.
             device: where the rows are to be kept.
 
         Returns:
             A memory that goes on as the saved one would have.
         """
+        if Path(path).is_dir():
+            return cls._opened(RowFolder(Path(path)), device)
         state = live_state.read(Path(path))
+        if state["generation"] is not None:
+            raise UsageError(f"The rows of '{path}' are files beside it: load the folder '{Path(path).parent}'.")
         memory = cls.from_config(live_state.settings_in(state), seed=state["seed"], device=device)
         memory.load_state_dict(state)
         return memory
+
+    @classmethod
+    def _opened(cls, folder: RowFolder, device: torch.device | str) -> DualMemory:
+        """Return the memory of a folder as it was at its last save."""
+        try:
+            if torch.device(device).type != "cpu":
+                raise UsageError(f"Rows in a folder are read by the CPU; device={device} was given.")
+            if not folder.saved:
+                raise UsageError(f"'{folder.path}' holds no saved memory. Give a folder in which one was saved.")
+            state = live_state.read(folder.path / STATE)
+            require(type(state["generation"]) is int and state["generation"] > 0, "its save has no number")
+            memory = cls.from_config(live_state.settings_in(state), seed=state["seed"])
+            memory._folder = folder
+            live_state.restore(memory, state)
+            priority = memory._dual.buffer.store.priority if memory._dual else torch.zeros(0)
+            folder.recover(state["generation"], priority == EMPTY)
+        except InvalidFileError as error:
+            folder.close()
+            raise UsageError(f"The memory in '{folder.path}' cannot be used: {error}.") from error
+        except BaseException:
+            folder.close()
+            raise
+        return memory
+
+    def close(self) -> None:
+        """Let another process have the folder of a memory with storage; what came after the last save is dropped."""
+        if self._folder is not None:
+            self._folder.close()
+            self._dual = None
 
     def _draws(self) -> torch.Generator:
         """Return the generator of draws: in a DataLoader's worker one of its own, by worker and epoch."""
@@ -337,12 +523,21 @@ class DualMemory:
         return self._schema, self._dual
 
     def __getstate__(self) -> dict[str, Any]:
+        if self._folder is not None:
+            raise UsageError(
+                "A memory with storage is not copied into another process: load its folder there once this one has "
+                "closed it, or let workers be forked."
+            )
         return {"state": packed(self.state_dict()), "device": str(self.device)}
 
     def __setstate__(self, stored: dict[str, Any]) -> None:
         state = unpacked(stored["state"])
         self._begin(live_state.settings_in(state), state["seed"], stored["device"])
         self.load_state_dict(state)
+
+
+ROWS_AT_ONCE = 1_024
+"""So many rows are read at once while one iterates over a memory."""
 
 
 def _part(part: str | MemoryPart) -> MemoryPart:

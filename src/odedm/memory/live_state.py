@@ -14,26 +14,28 @@ from odedm.core.errors import InvalidFileError, UsageError, require
 from odedm.core.files import write_for_user
 from odedm.core.plain_data import differences
 from odedm.core.rng import derive_seed
+from odedm.core.row_folder import RowFolder
 from odedm.core.row_schema import LABEL, RESERVED_COLUMNS, TYPES, USER_PREFIX, RowSchema, public
-from odedm.core.rows import ColumnSpec
+from odedm.core.rows import ColumnSpec, Rows
 from odedm.core.store import Store
 from odedm.core.tensor_archive import read_archive, write_archive
 from odedm.core.validators import LARGEST
 from odedm.memory.buffer import Buffer
 from odedm.memory.candidate_pool import CandidatePool, ClassReservoirPool, TaskPool
 from odedm.memory.changing import Changing
+from odedm.memory.dual import DualBuffer
 from odedm.memory.open_stream import OF_METHODS, PURPOSES, Generators, empty_dual, generators
 from odedm.memory.settings import MemorySettings, NoMemory, memory_from_dict, memory_to_dict
 
 if TYPE_CHECKING:
     from odedm.memory.live import DualMemory
 
-SCHEMA = "odedm.memory/4"
-PLAIN = ("schema", "memory", "seed", "device", "tasks", "format", "seen", "new_classes", "candidates")
+SCHEMA = "odedm.memory/5"
+PLAIN = ("schema", "memory", "seed", "device", "tasks", "format", "seen", "new_classes", "candidates", "generation")
 
 
 def capture(memory: DualMemory) -> dict[str, Any]:
-    """Return the whole state: plain values, and copies of all tensors on the CPU."""
+    """Return the whole state: plain values, and copies of all tensors on the CPU but those that are files."""
     tensors = {f"generator.{name}": rng.get_state() for name, rng in memory._rngs.items()}
     state: dict[str, Any] = {
         "schema": SCHEMA,
@@ -45,11 +47,13 @@ def capture(memory: DualMemory) -> dict[str, Any]:
         "seen": 0,
         "new_classes": [*memory._new_classes],
         "candidates": None,
+        "generation": None,
     }
     if memory._schema and memory._dual:
         schema, buffer, pool = memory._schema, memory._dual.buffer, memory._dual.pool
         fields = [[field.name, list(field.shape), str(field.dtype).removeprefix("torch.")] for field in schema.columns]
-        state |= {"format": {"numpy": schema.numpy, "fields": fields}, "seen": int(buffer.num_seen)}
+        layout = {"numpy": schema.numpy, "labelled": schema.labelled, "fields": fields}
+        state |= {"format": layout, "seen": int(buffer.num_seen)}
         tensors |= stored("host", buffer.store)
         if isinstance(pool, TaskPool):
             tensors |= {f"collected.{name}": column for name, column in pool.rows().items()}
@@ -60,8 +64,17 @@ def capture(memory: DualMemory) -> dict[str, Any]:
 
 
 def stored(name: str, store: Store) -> dict[str, Tensor]:
-    """Return the tensors of a store by name."""
-    return {f"{name}.{title}": column for title, column in {**store.columns, "priority": store.priority}.items()}
+    """Return the tensors of a store by name, without those that are mapped from files."""
+    return {f"{name}.{title}": column for title, column in in_memory(store).items()}
+
+
+def in_memory(store: Store) -> Rows:
+    """Return the columns and priorities of a store that are not mapped from files."""
+    mapped = store.folder.columns if store.folder else {}
+    return {
+        **{name: column for name, column in store.columns.items() if name not in mapped},
+        "priority": store.priority,
+    }
 
 
 def settings_in(state: Mapping[str, Any]) -> MemorySettings:
@@ -98,6 +111,8 @@ def restore(memory: DualMemory, state: Mapping[str, Any]) -> None:
         if state["format"] is not None:
             schema = _schema(state["format"])
             dual = empty_dual(settings, schema, memory.device, rngs, capacity=0)
+            if memory._folder is not None:
+                move_to_disk(dual, schema, memory._folder, settings.capacity)
             restore_parts(dual.buffer, dual.pool, settings.capacity, state)
     except InvalidFileError as error:
         raise UsageError(f"The state of a memory cannot be used: {error}.") from error
@@ -154,7 +169,8 @@ def _schema(plain: Any) -> RowSchema:
     )
     users = [name for name in names[2:] if name.startswith(USER_PREFIX) and public(name) not in RESERVED_COLUMNS]
     require(users == names[2:] and len(set(users)) == len(users), "its columns have names that they cannot have")
-    return RowSchema(tuple(fields), None, plain["numpy"])
+    require(isinstance(plain.get("labelled"), bool), "nobody knows whether its rows have labels")
+    return RowSchema(tuple(fields), None, plain["numpy"], plain["labelled"])
 
 
 def restore_parts(host: Buffer, pool: CandidatePool | None, capacity: int, state: Mapping[str, Any]) -> None:
@@ -209,12 +225,12 @@ def restore_store(memory: Buffer, capacity: int, tensors: Mapping[str, Any], nam
 
 
 def _check_columns(store: Store, rows: int, tensors: Mapping[str, Any], name: str) -> None:
-    for title, column in {**store.columns, "priority": store.priority}.items():
+    for title, column in in_memory(store).items():
         _check(tensors.get(f"{name}.{title}"), (rows, *column.shape[1:]), column.dtype, f"{name}.{title}")
 
 
 def _fill(store: Store, tensors: Mapping[str, Any], name: str) -> None:
-    for title, column in {**store.columns, "priority": store.priority}.items():
+    for title, column in in_memory(store).items():
         column.copy_(tensors[f"{name}.{title}"])
 
 
@@ -224,6 +240,15 @@ def _check(tensor: Any, shape: tuple[int, ...], dtype: torch.dtype, name: str) -
     require(same, f"'{name}' is {tensor.dtype} {list(tensor.shape)} where {dtype} {list(shape)} is needed")
     if tensor.is_floating_point() and not name.endswith(".priority"):
         require(bool(tensor.isfinite().all()), f"'{name}' holds a NaN or an infinity")
+
+
+def move_to_disk(dual: DualBuffer, schema: RowSchema, folder: RowFolder, saved_capacity: int | None = None) -> None:
+    """Keep what users gave, all but labels, in the files of a folder; saved ones must be there and long enough."""
+    names = [name for name in schema.names if name != LABEL.name]
+    specs = [spec for spec in dual.buffer.store.fields if spec.name in names]
+    if saved_capacity is not None:
+        folder.check_files(specs, saved_capacity)
+    dual.buffer.store.move_to(folder, names)
 
 
 def write(state: Mapping[str, Any], path: Path) -> Path:

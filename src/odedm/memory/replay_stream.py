@@ -16,6 +16,7 @@ from odedm.core.rng import generator
 from odedm.core.rows import MemoryPart
 from odedm.core.validators import Bool, Float, Int
 from odedm.memory.live import DualMemory
+from odedm.memory.snapshot import Snapshot
 
 
 class ReplayStream(IterableDataset[Any]):
@@ -25,6 +26,7 @@ class ReplayStream(IterableDataset[Any]):
     their turn, then again. An epoch draws from the memory as it is when the epoch begins; rows that are added meanwhile
     are drawn in the next one. Of several workers each shows its share of the source and of the stored rows; forked
     workers share the memory's rows without a copy. (With `persistent_workers=True` they keep those of the first epoch.)
+    Of a memory with storage, rows that are replaced on the disk during an epoch are skipped from then on.
 
     Args:
         source: rows (x, y), or mappings from names to values: a sequence or map-style Dataset, of which each worker
@@ -85,14 +87,15 @@ class ReplayStream(IterableDataset[Any]):
             epoch = self._epochs_begun if worker is None else f"seed {worker.seed - worker.id}"
         self._epochs_begun += 1
         rng = generator(self.seed, f"replay {epoch}", "cpu")  # the same in all workers
-        stored = _StoredRows(self.memory.rows(self.part) if self.memory.size(self.part) else {}, rng, number, workers)
+        stored = _StoredRows(self.memory.snapshot(self.part), rng, number, workers)
         due = 0.0
         for row in self._new_rows(f"order {epoch}", number, workers):
             yield self._shown(row, replayed=False)
             due += self.ratio if len(stored) else 0
             while due >= 1:
-                yield self._shown(self._in_form_of(row, stored.draw()), replayed=True)
                 due -= 1
+                if past := stored.draw():
+                    yield self._shown(self._in_form_of(row, past), replayed=True)
 
     def _new_rows(self, purpose: str, worker: int, workers: int) -> Iterator[Any]:
         """Iterate over the rows of the source that this worker shows."""
@@ -135,19 +138,27 @@ class ReplayStream(IterableDataset[Any]):
 class _StoredRows:
     """A worker's share of the stored rows, in an order drawn anew whenever all had their turn."""
 
-    def __init__(self, rows: dict[str, Any], rng: torch.Generator, worker: int, workers: int) -> None:
+    def __init__(self, rows: Snapshot, rng: torch.Generator, worker: int, workers: int) -> None:
         self._rows, self._rng, self._worker, self._workers = rows, rng, worker, workers
         self._order: list[int] = []
+        self._replaced: set[int] = set()
 
     def __len__(self) -> int:
-        return len(self._rows["labels"]) if self._rows else 0
+        return len(self._rows) - len(self._replaced)
 
     def draw(self) -> dict[str, Any]:
-        """Draw one row."""
-        while not self._order:  # of fewer rows than workers some orders leave nothing for this one
-            self._order = torch.randperm(len(self), generator=self._rng)[self._worker :: self._workers].tolist()
-        index = self._order.pop()
-        return {name: column[index] for name, column in self._rows.items()}
+        """Draw one row; nothing where all rows of the epoch's beginning have been replaced on disk."""
+        while len(self):
+            while not self._order:  # of fewer rows than workers some orders leave nothing for this one
+                order = torch.randperm(len(self._rows), generator=self._rng)[self._worker :: self._workers]
+                self._order = [index for index in order.tolist() if index not in self._replaced]
+                if not self._order and self._replaced:
+                    return {}
+            index = self._order.pop()
+            if row := self._rows.row(index):
+                return row
+            self._replaced.add(index)
+        return {}
 
 
 def _like(value: Any, example: Any) -> Any:
