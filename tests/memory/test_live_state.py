@@ -131,7 +131,7 @@ def with_tensor(state, name, change):
 
 
 BAD = {
-    "no state": (lambda s: {"a": 1}, "no state of a memory in the format 'odedm.memory/4'; 'None' was given"),
+    "no state": (lambda s: {"a": 1}, "no state of a memory in the format 'odedm.memory/5'; 'None' was given"),
     "no table": (lambda s: [1], "'list' was given"),
     "another version": (lambda s: changed(s, "schema", "odedm.memory/9"), "'odedm.memory/9' was given"),
     "no tensors": (lambda s: changed(s, "tensors", 3), "no state of a memory"),
@@ -226,7 +226,7 @@ def test_files_that_are_none_of_ours_are_refused(whole, tmp_path):
             DualMemory.load(spoiled)
     with pytest.raises(UsageError, match="There is no file .*nothing.*DualMemory.save has written"):
         DualMemory.load(tmp_path / "nothing")
-    with pytest.raises(UsageError, match="not a regular file"):
+    with pytest.raises(UsageError, match="holds no saved memory"):
         DualMemory.load(tmp_path)
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(UsageError, match="not a regular file"):

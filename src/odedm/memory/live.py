@@ -2,36 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from odedm.core.errors import InvalidFileError, UsageError, require, short_repr, unknown_name_error
-from odedm.core.files import as_path
-from odedm.core.rng import derive_seed, generator
-from odedm.core.row_folder import STATE, RowFolder
+from odedm.core.errors import UsageError, unknown_name_error
+from odedm.core.row_folder import RowFolder
 from odedm.core.row_schema import RowSchema
-from odedm.core.rows import MemoryPart, Task, count
-from odedm.core.store import EMPTY
+from odedm.core.rows import Task, count
 from odedm.core.tensor_archive import packed, unpacked
-from odedm.core.validators import Choice, Int
+from odedm.core.validators import Int
 from odedm.memory import live_state
-from odedm.memory.buffer import TaskEndBuffer, weighted_draw
+from odedm.memory.buffer import TaskEndBuffer
 from odedm.memory.callback_view import Annotate, CallbackModelView, Embed, class_list
-from odedm.memory.candidate_pool import ClassReservoirPool, TaskPool, is_among
-from odedm.memory.changing import Changing, check_sound
+from odedm.memory.changing import Changing
 from odedm.memory.dual import DualBuffer
+from odedm.memory.live_folder import new_folder, open_folder, save_in_folder
+from odedm.memory.live_rows import LiveRows, as_device
 from odedm.memory.merge import check_mergeable, merge_buffers
 from odedm.memory.open_stream import INDEX, OF_METHODS, TASK, Generators, empty_dual, generators, quota_of, settle
 from odedm.memory.settings import ODEDM, MemorySettings
-from odedm.memory.snapshot import Snapshot
 from odedm.selection.flat_settings import FLAT
 
 
-class DualMemory:
+class DualMemory(LiveRows):
     """The live memory for a loop of your own: a short-term sample of the stream, and prototypes that stay for good.
 
     Rows are vectors or images with whole numbers as labels, numpy's or torch's, and come back as they were given.
@@ -83,7 +80,7 @@ class DualMemory:
             if name not in known:
                 raise unknown_name_error("setting of a live memory", name, [*known, "seed", "device", "storage"])
         self._begin(ODEDM(capacity, rho=rho, k=k, **settings), seed, device)
-        self._use(storage)
+        self._folder = new_folder(storage, self.device)
 
     @classmethod
     def from_config(
@@ -107,18 +104,13 @@ class DualMemory:
         """
         memory = cls.__new__(cls)
         memory._begin(configuration, seed, device)
-        memory._use(storage)
+        memory._folder = new_folder(storage, memory.device)
         return memory
 
     def _begin(self, configuration: Any, seed: int, device: torch.device | str) -> None:
         self.settings: MemorySettings = settle(configuration)
         self.seed = Int().validate("seed", seed)
-        try:
-            self.device = torch.device(device)
-        except (RuntimeError, TypeError) as error:
-            raise UsageError(
-                f"device must be one that torch has, such as cpu; {short_repr(device)} was given."
-            ) from error
+        self.device = as_device(device)
         self.tasks = 0
         """How many tasks have ended."""
         self._rngs = generators(self.seed, self.device)
@@ -129,42 +121,6 @@ class DualMemory:
         self._worker_seed: int | None = None
         self._folder: RowFolder | None = None
         self._slots: tuple[tuple[int, int], torch.Tensor] | None = None  # of rows in order, and of which state
-
-    def _use(self, storage: str | Path | None) -> None:
-        """Keep rows in a new folder."""
-        if storage is None:
-            return
-        if self.device.type != "cpu":
-            raise UsageError(f"Rows in a folder are read by the CPU; device={self.device} was given beside storage.")
-        folder = RowFolder(as_path(storage))
-        if folder.saved:
-            folder.close()
-            raise UsageError(
-                f"'{storage}' holds a saved memory. Load it by DualMemory.load('{storage}'), or give another folder."
-            )
-        folder.clear()
-        self._folder = folder
-
-    @property
-    def capacity(self) -> int:
-        """Return rows in all (λ)."""
-        return self.settings.capacity
-
-    def __len__(self) -> int:
-        return self.size()
-
-    def __repr__(self) -> str:
-        settings, share = self.settings, ""
-        if isinstance(settings, ODEDM):
-            share = f", k={settings.k}" if settings.k is not None else f", rho={settings.rho:g}"
-        held = "broken" if self._broken else f"{self.size('short')} short-term, {self.size('long')} long-term"
-        return f"<DualMemory of {settings.capacity} rows{share}: {held}>"
-
-    def size(self, part: str | MemoryPart = "all") -> int:
-        """Return how many rows a part ("all", "short" or "long") holds; candidates belong to neither."""
-        part = _part(part)
-        self._check_sound()
-        return self._dual.size(part) if self._dual else 0
 
     def add(self, images: Any, labels: Any = None, **columns: Any) -> None:
         """See rows of the stream, each once: a batch after the update it led to, say.
@@ -208,80 +164,6 @@ class DualMemory:
         live_state.move_to_disk(dual, schema, self._folder)
         dual.buffer.resize(self.settings.capacity)
         return dual
-
-    def sample(
-        self,
-        n: int,
-        part: str | MemoryPart = "all",
-        *,
-        classes: Iterable[int] | int | None = None,
-        weights: str | None = None,
-    ) -> dict[str, Any]:
-        """Draw rows at random, none of them twice.
-
-        Args:
-            n: how many; fewer where there are fewer, so look at the size before a mean is taken of nothing.
-            part: "all", "short" or "long".
-            classes: draw rows of these labels alone.
-            weights: a column of single numbers, 0 or more, in proportion to which rows are drawn; uniformly unless
-                given.
-
-        Returns:
-            images, labels, the columns, and prototype: which prototype of its class a row stands for, −1 in the
-            short-term part. Tensors where tensors were added, arrays where arrays were.
-
-        >>> memory = DualMemory(5)
-        >>> memory.add(torch.zeros(8, 2), torch.arange(8))
-        >>> memory.sample(3)["images"].shape
-        torch.Size([3, 2])
-        """
-        schema, dual = self._known()
-        n, part = Int(0).validate("n", n), _part(part)
-        if classes is None and weights is None:
-            return schema.to_user(dual.sample(n, part=part, rng=self._draws()))
-        slots = dual.buffer.ordered_slots(part)
-        if classes is not None:
-            slots = slots[is_among(dual.buffer.store.columns["label"][slots], class_list(classes))]
-        weight = None if weights is None else self._weights(weights, slots)
-        return schema.to_user(dual.buffer.store.read(slots[weighted_draw(n, len(slots), weight, self._draws())]))
-
-    def _weights(self, name: str, slots: torch.Tensor) -> torch.Tensor:
-        """Return a column's numbers at these slots, in proportion to which rows are drawn."""
-        schema, dual = self._known()
-        weight = dual.buffer.store.columns[schema.column_of(name).name]
-        if weight.dim() > 1 or bool((weight[slots] < 0).any()):
-            raise UsageError(f"weights must be a column of single numbers, 0 or more; '{name}' is none.")
-        return weight[slots]
-
-    def __getitem__(self, index: int | slice) -> dict[str, Any]:
-        """Return one row, or those of a slice, in the order of `rows`."""
-        schema, dual = self._known()
-        slots = self._slots_in_order(dual)
-        if isinstance(index, slice):
-            return schema.to_user(dual.buffer.store.read(slots[torch.arange(len(slots))[index]]))
-        number = Int(-len(slots), len(slots) - 1).validate("index", index) if len(slots) else 0
-        if not len(slots):
-            raise UsageError("This memory holds no rows.")
-        row = schema.to_user(dual.buffer.store.read(slots[number].view(1)))
-        return {name: column[0] for name, column in row.items()}
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        for start in range(0, len(self), ROWS_AT_ONCE):
-            rows = self[start : start + ROWS_AT_ONCE]
-            for index in range(len(next(iter(rows.values())))):
-                yield {name: column[index] for name, column in rows.items()}
-
-    def _slots_in_order(self, dual: DualBuffer) -> torch.Tensor:
-        """Return the slots of all rows in order, sorted anew only after a change."""
-        state = (id(dual.buffer.store), dual.buffer.store.priority._version)
-        if self._slots is None or self._slots[0] != state:
-            self._slots = (state, dual.buffer.ordered_slots())
-        return self._slots[1]
-
-    def rows(self, part: str | MemoryPart = "all") -> dict[str, Any]:
-        """Return all rows of a part, named as in `sample`: short-term by arrival, then long-term as pinned."""
-        schema, dual = self._known()
-        return schema.to_user(dual.rows(_part(part)))
 
     def end_task(
         self, classes: Iterable[int] | None = None, *, embed: Embed | None = None, annotate: Annotate | None = None
@@ -374,22 +256,6 @@ class DualMemory:
                 self._dual.resize(settings.capacity, quota_of(settings), changing.begin)
             self.settings = settings
 
-    @property
-    def nbytes(self) -> int:
-        """Return the bytes of RAM that rows, priorities and candidates take."""
-        dual = self._dual
-        if dual is None:
-            return 0
-        stores = [dual.buffer.store, *([dual.pool.store] if isinstance(dual.pool, ClassReservoirPool) else [])]
-        held = [column for store in stores for column in live_state.in_memory(store).values()]
-        held += [*dual.pool.rows().values()] if isinstance(dual.pool, TaskPool) else []
-        return sum(column.nbytes for column in held)
-
-    @property
-    def disk_nbytes(self) -> int:
-        """Return the bytes that the memory takes on the disk; 0 without storage."""
-        return self._folder.nbytes if self._folder else 0
-
     def merge(self, other: DualMemory) -> None:
         """Take in the rows of another machine's memory, which stays as it is.
 
@@ -406,14 +272,6 @@ class DualMemory:
             merge_buffers(mine, theirs)
             self.tasks += other.tasks
             self._new_classes |= other._new_classes
-
-    def snapshot(self, part: str | MemoryPart = "all") -> Snapshot:
-        """Return the rows of a part as they are now, for readers that go on while the memory changes.
-
-        Args:
-            part: "all", "short" or "long".
-        """
-        return Snapshot(self._schema, self._dual.buffer if self._dual else None, _part(part))
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything as tensors and plain values, safe for `torch.save` and for reading with weights_only."""
@@ -446,15 +304,7 @@ class DualMemory:
             if path is None:
                 raise UsageError("save needs a path: where to write the memory.")
             return live_state.write(self.state_dict(), Path(path))
-        if path is not None:
-            raise UsageError(f"The rows of this memory are files in '{self._folder.path}': call save() without a path.")
-        state = live_state.capture(self)
-        store = self._dual.buffer.store if self._dual else None
-        self._folder.commit(
-            lambda file, number: live_state.write({**state, "generation": number}, file),
-            store.priority == EMPTY if store else torch.zeros(0, dtype=torch.bool),
-        )
-        return self._folder.path
+        return save_in_folder(self, self._folder, path)
 
     @classmethod
     def load(cls, path: str | Path, *, device: torch.device | str = "cpu") -> DualMemory:
@@ -468,7 +318,7 @@ class DualMemory:
             A memory that goes on as the saved one would have.
         """
         if Path(path).is_dir():
-            return cls._opened(RowFolder(Path(path)), device)
+            return open_folder(cls, Path(path), device)
         state = live_state.read(Path(path))
         if state["generation"] is not None:
             raise UsageError(f"The rows of '{path}' are files beside it: load the folder '{Path(path).parent}'.")
@@ -476,51 +326,11 @@ class DualMemory:
         memory.load_state_dict(state)
         return memory
 
-    @classmethod
-    def _opened(cls, folder: RowFolder, device: torch.device | str) -> DualMemory:
-        """Return the memory of a folder as it was at its last save."""
-        try:
-            if torch.device(device).type != "cpu":
-                raise UsageError(f"Rows in a folder are read by the CPU; device={device} was given.")
-            if not folder.saved:
-                raise UsageError(f"'{folder.path}' holds no saved memory. Give a folder in which one was saved.")
-            state = live_state.read(folder.path / STATE)
-            require(type(state["generation"]) is int and state["generation"] > 0, "its save has no number")
-            memory = cls.from_config(live_state.settings_in(state), seed=state["seed"])
-            memory._folder = folder
-            live_state.restore(memory, state)
-            priority = memory._dual.buffer.store.priority if memory._dual else torch.zeros(0)
-            folder.recover(state["generation"], priority == EMPTY)
-        except InvalidFileError as error:
-            folder.close()
-            raise UsageError(f"The memory in '{folder.path}' cannot be used: {error}.") from error
-        except BaseException:
-            folder.close()
-            raise
-        return memory
-
     def close(self) -> None:
         """Let another process have the folder of a memory with storage; what came after the last save is dropped."""
         if self._folder is not None:
             self._folder.close()
             self._dual = None
-
-    def _draws(self) -> torch.Generator:
-        """Return the generator of draws: in a DataLoader's worker one of its own, by worker and epoch."""
-        worker = torch.utils.data.get_worker_info()
-        if worker is not None and worker.seed != self._worker_seed:
-            self._worker_seed = worker.seed
-            self._rngs["draw"] = generator(derive_seed(self.seed, "draw"), f"worker {worker.seed}", self.device)
-        return self._rngs["draw"]
-
-    def _check_sound(self) -> None:
-        check_sound(self, "memory")
-
-    def _known(self) -> tuple[RowSchema, DualBuffer]:
-        self._check_sound()
-        if self._schema is None or self._dual is None:
-            raise UsageError("Nothing was added to this memory yet: call add(images, labels) first.")
-        return self._schema, self._dual
 
     def __getstate__(self) -> dict[str, Any]:
         if self._folder is not None:
@@ -534,12 +344,3 @@ class DualMemory:
         state = unpacked(stored["state"])
         self._begin(live_state.settings_in(state), state["seed"], stored["device"])
         self.load_state_dict(state)
-
-
-ROWS_AT_ONCE = 1_024
-"""So many rows are read at once while one iterates over a memory."""
-
-
-def _part(part: str | MemoryPart) -> MemoryPart:
-    parts = Choice("part of a memory", {known.value: known for known in MemoryPart})
-    return part if isinstance(part, MemoryPart) else MemoryPart(parts.validate("part", part))
