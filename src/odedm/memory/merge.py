@@ -11,8 +11,8 @@ from torch import Tensor
 from odedm.core.errors import UsageError
 from odedm.core.rows import MemoryPart, Rows, rank_within, take
 from odedm.memory.dual import DualBuffer
-from odedm.memory.prototype_quotas import EqualShare
-from odedm.memory.reservoir import ReservoirMemory
+from odedm.memory.quotas import EqualShare
+from odedm.memory.reservoir import ReservoirBuffer
 
 if TYPE_CHECKING:
     from odedm.memory.live import DualMemory
@@ -30,7 +30,7 @@ def check_mergeable(memory: DualMemory, other: DualMemory) -> None:
         raise UsageError(f"Only memories of the same settings can be merged; {memory.settings} and {other.settings}.")
     if memory._known()[0] != other._known()[0]:
         raise UsageError("Only memories with the same columns can be merged; add the same columns to both.")
-    if not isinstance(mine.buffer, ReservoirMemory) or mine.pool or theirs.pool:
+    if not isinstance(mine.buffer, ReservoirBuffer) or mine.pool or theirs.pool:
         raise UsageError(
             "Only memories whose short-term part is a plain reservoir, and which collect no candidates, can be merged."
         )
