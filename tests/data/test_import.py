@@ -23,6 +23,7 @@ from forge import (
     png,
     small,
     tar,
+    tiny_imagenet,
     word,
     zipped,
 )
@@ -31,6 +32,7 @@ from PIL import Image
 from odedm import UsageError
 from odedm.data import cache, formats
 from odedm.data.importer import import_as
+from odedm.data.published import PUBLISHED
 
 PETS = pets()
 X, Y = np.zeros((10, 4, 4), np.uint8), np.arange(10) % 2
@@ -46,6 +48,11 @@ def arrays(**columns):
         return tmp / "a.npz"
 
     return make
+
+
+def tiny(name, content):
+    """Tiny-ImageNet with another content of one file."""
+    return lambda tmp: zipped(tmp / "t.zip", tiny_imagenet() | {f"tiny-imagenet-200/{name}": content})
 
 
 def lying_array(tmp):
@@ -308,6 +315,16 @@ HOSTILE = {
         cifar(maker=lambda: dict.fromkeys(cifar10_python(), b"\x80\x04}.")),
         "the instruction PROTO 4",
     ),
+    "npz: one class": (arrays(x=X, y=Y * 0), "holds the single class '0'; two or more are needed"),
+    "Tiny-ImageNet: a folder that is not listed": (
+        tiny("train/n00000009/a.JPEG", png()),
+        "which 'tiny-.*' does not list",
+    ),
+    "Tiny-ImageNet: a picture of no class": (
+        tiny("val/val_annotations.txt", b"val_0.JPEG\tn00000009\n"),
+        "line 1: .* names no picture with a listed class",
+    ),
+    "Tiny-ImageNet: a list that is no text": (tiny("wnids.txt", b"\xff\xfe"), "is not a text file"),
     "path: not there": (lambda tmp: tmp / "nothing", "There is no file or folder"),
 }
 
@@ -327,12 +344,33 @@ def left(data_folder):
 def test_hostile_files_get_one_sentence_and_leave_nothing(case, tmp_path, data_folder, monkeypatch):
     monkeypatch.chdir(tmp_path)
     small(monkeypatch, "cifar10", (50, 10))
+    small(monkeypatch, "tiny-imagenet", (6, 4), classes=2)
     make, sentence = HOSTILE[case]
     (tmp_path / "in").mkdir()
     with pytest.raises(UsageError, match=sentence):
         import_as(make(tmp_path / "in"), "mine")
     assert left(data_folder) == []
     assert not (tmp_path / "PWNED").exists()
+
+
+@pytest.mark.parametrize(
+    ("names", "sentence"),
+    [
+        (None, None),
+        (list(PUBLISHED["cifar10"].class_names), None),
+        (sorted(PUBLISHED["cifar10"].class_names, reverse=True), "The classes are not in the order of cifar10"),
+    ],
+)
+def test_arrays_under_a_published_name_are_in_its_order(names, sentence, tmp_path, monkeypatch):
+    small(monkeypatch, "cifar10", (50, 10))
+    x, y = np.random.default_rng(0).integers(0, 251, (60, 32, 32, 3), np.uint8), np.arange(60) % 10
+    named = {} if names is None else {"class_names": names}
+    path = arrays(x=x[:50], y=y[:50], x_test=x[50:], y_test=y[50:], **named)(tmp_path)
+    if sentence:
+        with pytest.raises(UsageError, match=sentence):
+            import_as(path, "cifar10")
+    else:
+        assert import_as(path, "cifar10").class_names == PUBLISHED["cifar10"].class_names
 
 
 def test_a_size_beyond_reason_is_refused_before_a_picture_is_made(tmp_path):

@@ -166,7 +166,9 @@ def full(*_):
 def test_a_full_disk_ends_the_run_and_costs_nothing_stored(stopped, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr("safetensors.torch.save_file", full)
-        with pytest.raises(UsageError, match=r"No space left on device. Make room there, then run the same command again"):
+        with pytest.raises(
+            UsageError, match=r"No space left on device. Make room there, then run the same command again"
+        ):
             go(stopped)
     straight = job_of(plan(), tmp_path / "straight")
     check_equal(go(straight), go(stopped), [straight.folder, stopped.folder])
