@@ -134,7 +134,7 @@ def similarities(rows: Rows, compared: Rows, size: int, view: ModelView, of: str
 def batch_gradients(rows: Rows, size: int, view: ModelView, of: str) -> Tensor:
     """Return the gradients [n / size, P] of the mean cross-entropy of batches of `size` rows, one behind the other."""
     amount, place = count(rows) // size, 0
-    found: list[Tensor] = []
+    sums: list[Tensor] = []
 
     def gather(gradient: Tensor) -> Tensor:
         nonlocal place
@@ -142,8 +142,8 @@ def batch_gradients(rows: Rows, size: int, view: ModelView, of: str) -> Tensor:
         place += len(gradient)
         # a product, not an indexed addition: that one adds in any order on a GPU
         member = (of_batch == torch.arange(amount, device=gradient.device)[:, None]).to(gradient.dtype)
-        found[:] = [member @ gradient if not found else found[0].addmm_(member, gradient)]
+        sums[:] = [member @ gradient if not sums else sums[0].addmm_(member, gradient)]
         return gradient[:, 0]
 
     view.gradients(rows, of=of, then=gather)
-    return found[0] / size
+    return sums[0] / size

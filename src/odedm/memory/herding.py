@@ -73,15 +73,15 @@ class HerdingBuffer(TaskEndBuffer):
         quota = self.short_capacity // classes
         if quota == 0:
             self._tell(classes)
-        most = max(quota, 1)
-        new = self._herded(task.classes, self._with_exemplars(task), most, view)
+        per_class = max(quota, 1)
+        new = self._herded(task.classes, self._with_exemplars(task), per_class, view)
         old = self.rows(MemoryPart.SHORT)
         old = take(old, (~torch.isin(old["label"], new["label"])).nonzero().flatten())
         rows = {name: torch.cat([old[name], column.to(old[name].dtype)]) for name, column in new.items()}
         rank = rank_within(rows["label"])
         priority = exemplar_priority(rows["label"], rank, self.rows(MemoryPart.LONG)["label"])
-        room = min(int((rank < most).sum()), self.short_capacity)
-        keep = priority.where(rank < most, EMPTY).topk(room).indices.sort().values
+        room = min(int((rank < per_class).sum()), self.short_capacity)
+        keep = priority.where(rank < per_class, EMPTY).topk(room).indices.sort().values
         self.reset_short_term(take(rows, keep), priority[keep])
 
     def _with_exemplars(self, task: Task) -> Rows:
@@ -93,13 +93,13 @@ class HerdingBuffer(TaskEndBuffer):
         before = take(old, returning.nonzero().flatten())
         return {name: torch.cat([before[name], column]) for name, column in task.rows.items()}
 
-    def _herded(self, classes: Sequence[int], rows: Rows, most: int, view: ModelView) -> Rows:
+    def _herded(self, classes: Sequence[int], rows: Rows, per_class: int, view: ModelView) -> Rows:
         """Return up to `most` rows of each of the classes with all fields, class by class in herding order."""
         feature = F.normalize(view.embed(rows["image"]).flatten(1).to(torch.float64))
         label = rows["label"]
         members = [(label == name).nonzero().flatten() for name in classes]
         # the network may live on another device than the rows
-        picks = [herd(feature[member.to(feature.device)], most).to(member.device) for member in members]
+        picks = [herd(feature[member.to(feature.device)], per_class).to(member.device) for member in members]
         rows = take(rows, torch.cat([member[pick] for member, pick in zip(members, picks, strict=True)]))
         return rows | view.annotate(rows) if count(rows) else rows
 

@@ -67,12 +67,12 @@ class PuriDivERBuffer(Buffer):
     def _choose(self, rows: Rows, priority: Tensor, excess: int, view: ModelView, rng: torch.Generator) -> Tensor:
         """Return the priorities of stored and new rows, EMPTY for the `excess` ones that go."""
         stored = self.store.read(self._slots())
-        every = {name: torch.cat([stored[name], rows[name]]) for name in ("image", "label")}
-        weight, (features, losses) = view.class_weights(), view.features_and_losses(every)
+        rows = {name: torch.cat([stored[name], rows[name]]) for name in ("image", "label")}
+        weight, (features, losses) = view.class_weights(), view.features_and_losses(rows)
         keep = survivors(
-            every["label"],
+            rows["label"],
             losses,
-            relevant_directions(features, every["label"], weight),
+            relevant_directions(features, rows["label"], weight),
             alpha=trade_off(self.alpha, view.training_loss().to(priority.device)),
             classes=len(weight),
             excess=excess,

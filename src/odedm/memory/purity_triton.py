@@ -14,10 +14,10 @@ from torch import Tensor
 
 
 @triton.jit
-def _standard(value, own, amount, tiny):
+def _standard(value, is_member, amount, tiny):
     """`odedm.memory.purity.z_score`."""
-    known = tl.where(own, value, 0.0)
-    off = tl.where(own, value - tl.sum(known, 0) / amount, 0.0)
+    known = tl.where(is_member, value, 0.0)
+    off = tl.where(is_member, value - tl.sum(known, 0) / amount, 0.0)
     deviation = tl.sqrt(tl.sum(off * off, 0) / amount)
     differs = deviation > tiny * tl.max(tl.abs(known), 0)
     return tl.where(differs, off / tl.where(differs, deviation, 1.0), 0.0)
@@ -29,27 +29,27 @@ def _remove(
     ROWS: tl.constexpr, CLASSES: tl.constexpr,
 ):  # fmt: skip
     """Let `excess` rows go, one at a time; see `odedm.memory.purity.survivors`."""
-    row, kind = tl.arange(0, ROWS), tl.arange(0, CLASSES)
-    real, known = row < rows, kind < classes
-    own_label = tl.load(label + row, mask=real, other=-1).to(tl.int32)
-    own_loss = tl.load(loss + row, mask=real, other=0.0)
+    row, class_ = tl.arange(0, ROWS), tl.arange(0, CLASSES)
+    real, known = row < rows, class_ < classes
+    row_label = tl.load(label + row, mask=real, other=-1).to(tl.int32)
+    row_loss = tl.load(loss + row, mask=real, other=0.0)
     near = tl.load(cosines + row, mask=real, other=0.0)
-    many = tl.load(counts + kind, mask=known, other=0).to(tl.float64)
+    size = tl.load(counts + class_, mask=known, other=0).to(tl.float64)
     weight = tl.load(alpha)
-    here = real
+    stays_now = real
     for turn in range(0, excess):
-        chance = tl.load(noise + turn * classes + kind, mask=known, other=0.0)
-        largest = tl.argmax(tl.where(known, many + chance, -1.0), 0)
-        amount = tl.sum(tl.where(kind == largest, many, 0.0), 0)
-        own = here & (own_label == largest)
-        score = (1 - weight) * _standard(own_loss, own, amount, tiny)
-        score += weight * _standard(near / amount, own, amount, tiny)
+        chance = tl.load(noise + turn * classes + class_, mask=known, other=0.0)
+        largest = tl.argmax(tl.where(known, size + chance, -1.0), 0)
+        amount = tl.sum(tl.where(class_ == largest, size, 0.0), 0)
+        is_member = stays_now & (row_label == largest)
+        score = (1 - weight) * _standard(row_loss, is_member, amount, tiny)
+        score += weight * _standard(near / amount, is_member, amount, tiny)
         score = tl.where(score == score, score, float("inf"))  # noqa: PLR0124 - not a number: as good as any
-        gone = tl.argmax(tl.where(own, score, -float("inf")), 0)
-        near -= tl.where(own, tl.load(cosine + gone.to(tl.int64) * rows + row, mask=real, other=0.0), 0.0)
-        here = here & (row != gone)
-        many -= tl.where(kind == largest, 1.0, 0.0)
-    tl.store(stays + row, here.to(tl.int8), mask=real)
+        gone = tl.argmax(tl.where(is_member, score, -float("inf")), 0)
+        near -= tl.where(is_member, tl.load(cosine + gone.to(tl.int64) * rows + row, mask=real, other=0.0), 0.0)
+        stays_now = stays_now & (row != gone)
+        size -= tl.where(class_ == largest, 1.0, 0.0)
+    tl.store(stays + row, stays_now.to(tl.int8), mask=real)
 
 
 def remove(

@@ -113,13 +113,13 @@ class ASERBuffer(Buffer):
 
     def _compete(self, rows: Rows, priority: Tensor, view: ModelView, rng: torch.Generator) -> None:
         """Let rows [m] with priorities [m] take the places of stored ones; without a look at a value."""
-        amount, every = count(rows), self.ordered_slots()
+        amount, slots = count(rows), self.ordered_slots()
         stored = self.store.columns["label"]
-        classes = self.classes or 1 + int(torch.cat([stored[every], rows["label"]]).max())
+        classes = self.classes or 1 + int(torch.cat([stored[slots], rows["label"]]).max())
         most = looked_at(self.per_class, classes)
-        judge = every[class_balanced(stored[every], min(most, len(every) // 2), rng)]
+        judge = slots[class_balanced(stored[slots], min(most, len(slots) // 2), rng)]
         noise = torch.rand(self.capacity + 1, dtype=torch.float64, generator=rng, device=priority.device)
-        share = (stored[every][:, None] == rows["label"]).sum(0) / len(every)
+        share = (stored[slots][:, None] == rows["label"]).sum(0) / len(slots)
         rare = share < noise[-1] / classes
         free = self._belongs(MemoryPart.SHORT).index_fill(0, judge, False)
         chance, slot = noise[:-1].where(free, -1.0).topk(min(most, self.capacity))

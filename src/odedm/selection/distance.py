@@ -1,11 +1,15 @@
-"""Distances of rows to centers, by which prototypes are selected, and of sets to sets, for divide-and-conquer."""
+"""Distances of rows to centers, by which prototypes are selected, and of sets to sets, for divide-and-conquer.
+
+These compute. What users write under the same names, `odedm.L2()` and so on, are settings that make these.
+"""
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, Self
 
 import torch
 from torch import Tensor
@@ -35,7 +39,7 @@ class Distance(Protocol):
         ...
 
     def pairwise(self, x: Tensor, y: Tensor) -> Tensor:
-        """Distances [n, d], [k, d] -> [n, k]."""
+        """Return the distance of each row to each center: [n, d], [k, d] -> [n, k]."""
         ...
 
     def between_sets(self, x: Tensor, y: Tensor) -> Tensor:
@@ -43,50 +47,49 @@ class Distance(Protocol):
         ...
 
 
+class PointDistance(ABC):
+    """A distance of single points, to which nothing is fitted; between sets it is the mean over all cross pairs."""
+
+    def fit(self, candidates: Tensor, image_shape: tuple[int, ...] | None) -> Self:
+        """Return itself."""
+        del candidates, image_shape
+        return self
+
+    @abstractmethod
+    def pairwise(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return the distance of each row to each center: [n, d], [k, d] -> [n, k]."""
+
+    def between_sets(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return the mean over all cross pairs: [n, d], [m, d] -> 0-d."""
+        return _mean(self.pairwise, x, y)
+
+
 @stored("distance/l1")
 @dataclass(frozen=True)
-class L1:
-    """City-block distance; between sets the mean over all cross pairs.
+class L1(PointDistance):
+    """City-block distance, the sum of absolute differences.
 
     >>> L1().pairwise(torch.tensor([[0.0, 0.0]]), torch.tensor([[1.0, 2.0]])).tolist()
     [[3.0]]
     """
 
-    def fit(self, candidates: Tensor, image_shape: tuple[int, ...] | None) -> L1:
-        """Return itself: there is nothing to fit."""
-        del candidates, image_shape
-        return self
-
     def pairwise(self, x: Tensor, y: Tensor) -> Tensor:
         """Return sums of absolute differences: [n, d], [k, d] -> [n, k]."""
         return torch.cdist(x, y, p=1.0)
 
-    def between_sets(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return the mean over all cross pairs: [n, d], [m, d] -> 0-d."""
-        return _mean(self.pairwise, x, y)
-
 
 @stored("distance/l2")
 @dataclass(frozen=True)
-class L2:
-    """Euclidean distance; between sets the mean over all cross pairs.
+class L2(PointDistance):
+    """Euclidean distance, the length of the difference.
 
     >>> L2().pairwise(torch.tensor([[0.0, 0.0]]), torch.tensor([[3.0, 4.0]])).tolist()
     [[5.0]]
     """
 
-    def fit(self, candidates: Tensor, image_shape: tuple[int, ...] | None) -> L2:
-        """Return itself: there is nothing to fit."""
-        del candidates, image_shape
-        return self
-
     def pairwise(self, x: Tensor, y: Tensor) -> Tensor:
         """Return lengths of differences: [n, d], [k, d] -> [n, k]."""
         return squares(x, y).sqrt_()
-
-    def between_sets(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return the mean over all cross pairs: [n, d], [m, d] -> 0-d."""
-        return _mean(self.pairwise, x, y)
 
 
 @stored("distance/mmd")

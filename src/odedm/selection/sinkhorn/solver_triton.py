@@ -48,27 +48,27 @@ def _scale(
     product = tl.zeros((ROWS, BINS), tl.float32)
     for begin in range(0, in_bins, DEPTH):
         inner = begin + tl.arange(0, DEPTH)
-        here = inner < in_bins
-        at, there = long[:, None] * in_bins + inner[None, :], real[:, None] & here[None, :]
-        spot, known = place[None, :] * in_bins + inner[:, None], here[:, None] & inside[None, :]
-        x, k = tl.load(other + at, mask=there, other=0.0), tl.load(kernel + spot, mask=known, other=0.0)
+        in_depth = inner < in_bins
+        at, in_block = long[:, None] * in_bins + inner[None, :], real[:, None] & in_depth[None, :]
+        spot, known = place[None, :] * in_bins + inner[:, None], in_depth[:, None] & inside[None, :]
+        x, k = tl.load(other + at, mask=in_block, other=0.0), tl.load(kernel + spot, mask=known, other=0.0)
         product = tl.dot(x, k, product)
         if not COARSE:
             product = tl.dot(x, tl.load(kernel_low + spot, mask=known, other=0.0), product)
-            product = tl.dot(tl.load(other_low + at, mask=there, other=0.0), k, product)
-    there, at = real[:, None] & inside[None, :], long[:, None] * out_bins + place[None, :]
-    own = tl.load(index + row, mask=real, other=0)
-    wanted = tl.load(mass + own[:, None] * out_bins + place[None, :], mask=there, other=0.0)
+            product = tl.dot(tl.load(other_low + at, mask=in_block, other=0.0), k, product)
+    in_block, at = real[:, None] & inside[None, :], long[:, None] * out_bins + place[None, :]
+    source_row = tl.load(index + row, mask=real, other=0)
+    wanted = tl.load(mass + source_row[:, None] * out_bins + place[None, :], mask=in_block, other=0.0)
     size = pairs.to(tl.int64) * out_bins
-    before = tl.load(old + at, mask=there, other=0.0).to(tl.float32)
-    before += tl.load(old + size + at, mask=there, other=0.0).to(tl.float32)
+    before = tl.load(old + at, mask=in_block, other=0.0).to(tl.float32)
+    before += tl.load(old + size + at, mask=in_block, other=0.0).to(tl.float32)
     tl.store(error + long * tiles + tile, tl.sum(tl.abs(before * product - wanted), 1), mask=real)
     fresh = wanted / tl.maximum(product, tiny)
     beyond = tl.exp2(power * (tl.log2(tl.maximum(fresh, tiny)) - tl.log2(tl.maximum(before, tiny))))
     result = tl.where(fresh > 0, fresh * beyond, 0.0)
-    most = result.to(tl.bfloat16)
-    tl.store(new + at, most, mask=there)
-    tl.store(new + size + at, (result - most.to(tl.float32)).to(tl.bfloat16), mask=there)
+    high = result.to(tl.bfloat16)
+    tl.store(new + at, high, mask=in_block)
+    tl.store(new + size + at, (result - high.to(tl.float32)).to(tl.bfloat16), mask=in_block)
 
 
 def halves(x: Tensor) -> Tensor:
