@@ -30,7 +30,7 @@ PROGRAMS, MOST_PARTS = 1024, 128
 
 @triton.jit
 def _piece(start, parts, channels, WIDTH: tl.constexpr):
-    """Which rows and channels a program of a reduction works on."""
+    """Return which rows and channels a program of a reduction works on."""
     part, block, group = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     low, high = tl.load(start + group), tl.load(start + group + 1)
     size = (high - low + parts - 1) // parts
@@ -41,7 +41,7 @@ def _piece(start, parts, channels, WIDTH: tl.constexpr):
 
 @triton.jit
 def _is_last(counter, amount):
-    """Whether this program is the last of `amount` to come here; what the others wrote before is then visible."""
+    """Return whether this program is the last of `amount` to come; what the others wrote is then visible."""
     tl.debug_barrier()
     last = tl.atomic_add(counter, 1) == amount - 1
     if last:
@@ -54,7 +54,7 @@ def _statistics(
     x, start, mean, spread, centre, variance, rate, running_mean, running_var, counters, channels, parts, groups,
     momentum, eps, ROWS: tl.constexpr, WIDTH: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
-    """Mean and variance of every group, part by part; the last program merges them and moves the running ones."""
+    """Take mean and variance of every group, part by part; the last program merges them and moves the running ones."""
     part, block, group = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     low, high, first, last, channel, inside = _piece(start, parts, channels, WIDTH)
     amount = 0.0
@@ -62,15 +62,15 @@ def _statistics(
     square = tl.zeros((WIDTH,), tl.float32)
     for begin in range(first, last, ROWS):
         row = begin + tl.arange(0, ROWS)
-        there = (row < last)[:, None] & inside[None, :]
-        value = tl.load(x + row[:, None].to(tl.int64) * channels + channel[None, :], mask=there, other=0.0)
+        in_tile = (row < last)[:, None] & inside[None, :]
+        value = tl.load(x + row[:, None].to(tl.int64) * channels + channel[None, :], mask=in_tile, other=0.0)
         value = value.to(tl.float32)
         fresh = tl.minimum(last - begin, ROWS).to(tl.float32)
-        own = tl.sum(value, 0) / fresh
-        off = tl.where(there, value - own[None, :], 0.0)
+        tile_mean = tl.sum(value, 0) / fresh
+        off = tl.where(in_tile, value - tile_mean[None, :], 0.0)
         # two means and two spreads become one; sums of squares would cancel
         both = amount + fresh
-        apart = own - middle
+        apart = tile_mean - middle
         square += tl.sum(off * off, 0) + apart * apart * (amount * fresh / both)
         middle += apart * (fresh / both)
         amount = both
@@ -79,20 +79,20 @@ def _statistics(
     tl.store(spread + at, square, mask=inside)
     counters += block * (groups + 1)
     if _is_last(counters + group, parts):
-        each = tl.arange(0, PARTS)
+        parts_index = tl.arange(0, PARTS)
         size = (high - low + parts - 1) // parts
-        many = tl.minimum(tl.maximum(high - low - each * size, 0), size).to(tl.float32)[:, None]
-        spot = (group * PARTS + each[:, None]) * channels + channel[None, :]
-        known = (each < parts)[:, None] & inside[None, :]
+        sizes = tl.minimum(tl.maximum(high - low - parts_index * size, 0), size).to(tl.float32)[:, None]
+        spot = (group * PARTS + parts_index[:, None]) * channels + channel[None, :]
+        known = (parts_index < parts)[:, None] & inside[None, :]
         means = tl.load(mean + spot, mask=known, other=0.0, cache_modifier=".cg")
         spreads = tl.load(spread + spot, mask=known, other=0.0, cache_modifier=".cg")
         total = (high - low).to(tl.float32)
-        own_mean = tl.sum(means * many, 0) / total
-        gap = means - own_mean[None, :]
-        own_var = (tl.sum(spreads, 0) + tl.sum(gap * gap * many, 0)) / total
-        tl.store(centre + group * channels + channel, own_mean, mask=inside)
-        tl.store(variance + group * channels + channel, own_var, mask=inside)
-        tl.store(rate + group * channels + channel, 1.0 / tl.sqrt(own_var + eps), mask=inside)
+        group_mean = tl.sum(means * sizes, 0) / total
+        gap = means - group_mean[None, :]
+        group_var = (tl.sum(spreads, 0) + tl.sum(gap * gap * sizes, 0)) / total
+        tl.store(centre + group * channels + channel, group_mean, mask=inside)
+        tl.store(variance + group * channels + channel, group_var, mask=inside)
+        tl.store(rate + group * channels + channel, 1.0 / tl.sqrt(group_var + eps), mask=inside)
         if _is_last(counters + groups, groups) & (momentum != 0.0):
             old_mean = tl.load(running_mean + channel, mask=inside, other=0.0)
             old_var = tl.load(running_var + channel, mask=inside, other=0.0)
@@ -108,13 +108,13 @@ def _statistics(
 
 @triton.jit
 def _tile(start, channels, ROWS: tl.constexpr, WIDTH: tl.constexpr):
-    """Which entries a program that goes over everything once works on, and its group's vectors."""
+    """Return which entries a program that goes over everything once works on, and its group's vectors."""
     piece, block, group = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     row = tl.load(start + group) + piece * ROWS + tl.arange(0, ROWS)
     channel = block * WIDTH + tl.arange(0, WIDTH)
     inside = channel < channels
-    there = (row < tl.load(start + group + 1))[:, None] & inside[None, :]
-    return row[:, None].to(tl.int64) * channels + channel[None, :], there, channel, inside, group * channels + channel
+    in_tile = (row < tl.load(start + group + 1))[:, None] & inside[None, :]
+    return row[:, None].to(tl.int64) * channels + channel[None, :], in_tile, channel, inside, group * channels + channel
 
 
 @triton.jit(do_not_specialize=HOST)
@@ -123,16 +123,17 @@ def _normalise(
     ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     """Set y = relu(scale · x + shift + residual)."""
-    at, there, channel, inside, own = _tile(start, channels, ROWS, WIDTH)
-    scale = tl.load(rate + own, mask=inside, other=0.0) * tl.load(weight + channel, mask=inside, other=0.0)
-    middle = tl.load(centre + own, mask=inside, other=0.0)
+    at, in_tile, channel, inside, vector = _tile(start, channels, ROWS, WIDTH)
+    scale = tl.load(rate + vector, mask=inside, other=0.0) * tl.load(weight + channel, mask=inside, other=0.0)
+    middle = tl.load(centre + vector, mask=inside, other=0.0)
     shift = tl.load(bias + channel, mask=inside, other=0.0)
-    value = (tl.load(x + at, mask=there, other=0.0).to(tl.float32) - middle[None, :]) * scale[None, :] + shift[None, :]
+    value = tl.load(x + at, mask=in_tile, other=0.0).to(tl.float32)
+    value = (value - middle[None, :]) * scale[None, :] + shift[None, :]
     if has_residual:
-        value += tl.load(residual + at, mask=there, other=0.0).to(tl.float32)
+        value += tl.load(residual + at, mask=in_tile, other=0.0).to(tl.float32)
     if relu:
         value = tl.where(value < 0.0, 0.0, value)  # a NaN stays one, as in torch
-    tl.store(y + at, value.to(y.dtype.element_ty), mask=there)
+    tl.store(y + at, value.to(y.dtype.element_ty), mask=in_tile)
 
 
 @triton.jit(do_not_specialize=HOST)
@@ -140,21 +141,21 @@ def _slopes(
     x, y, dy, start, centre, rate, by_shift, by_scale, mean_slope, mean_turn, dweight, dbias, counters,
     channels, parts, groups, relu, ROWS: tl.constexpr, WIDTH: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
-    """Means of dz and dz · x̂ over every group, where dz is dy behind the cut; their sums over groups are gradients."""
+    """Take means of dz and dz · x̂ over every group, dz being dy behind the cut; their sums are gradients."""
     part, block, group = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     low, high, first, last, channel, inside = _piece(start, parts, channels, WIDTH)
-    own = tl.load(centre + group * channels + channel, mask=inside, other=0.0)
+    center = tl.load(centre + group * channels + channel, mask=inside, other=0.0)
     speed = tl.load(rate + group * channels + channel, mask=inside, other=0.0)
     shift = tl.zeros((WIDTH,), tl.float32)
     turn = tl.zeros((WIDTH,), tl.float32)
     for begin in range(first, last, ROWS):
         row = begin + tl.arange(0, ROWS)
-        there = (row < last)[:, None] & inside[None, :]
+        in_tile = (row < last)[:, None] & inside[None, :]
         at = row[:, None].to(tl.int64) * channels + channel[None, :]
-        slope = tl.load(dy + at, mask=there, other=0.0).to(tl.float32)
+        slope = tl.load(dy + at, mask=in_tile, other=0.0).to(tl.float32)
         if relu:
-            slope = tl.where(tl.load(y + at, mask=there, other=0.0) > 0, slope, 0.0)
-        value = (tl.load(x + at, mask=there, other=0.0).to(tl.float32) - own[None, :]) * speed[None, :]
+            slope = tl.where(tl.load(y + at, mask=in_tile, other=0.0) > 0, slope, 0.0)
+        value = (tl.load(x + at, mask=in_tile, other=0.0).to(tl.float32) - center[None, :]) * speed[None, :]
         shift += tl.sum(slope, 0)
         turn += tl.sum(slope * value, 0)
     at = (group * PARTS + part) * channels + channel
@@ -162,22 +163,22 @@ def _slopes(
     tl.store(by_scale + at, turn, mask=inside)
     counters += block * (groups + 1)
     if _is_last(counters + group, parts):
-        each = tl.arange(0, PARTS)
-        spot = (group * PARTS + each[:, None]) * channels + channel[None, :]
-        known = (each < parts)[:, None] & inside[None, :]
+        parts_index = tl.arange(0, PARTS)
+        spot = (group * PARTS + parts_index[:, None]) * channels + channel[None, :]
+        known = (parts_index < parts)[:, None] & inside[None, :]
         total = (high - low).to(tl.float32)
-        own_shift = tl.sum(tl.load(by_shift + spot, mask=known, other=0.0, cache_modifier=".cg"), 0)
-        own_turn = tl.sum(tl.load(by_scale + spot, mask=known, other=0.0, cache_modifier=".cg"), 0)
-        tl.store(mean_slope + group * channels + channel, own_shift / total, mask=inside)
-        tl.store(mean_turn + group * channels + channel, own_turn / total, mask=inside)
+        group_shift = tl.sum(tl.load(by_shift + spot, mask=known, other=0.0, cache_modifier=".cg"), 0)
+        group_turn = tl.sum(tl.load(by_scale + spot, mask=known, other=0.0, cache_modifier=".cg"), 0)
+        tl.store(mean_slope + group * channels + channel, group_shift / total, mask=inside)
+        tl.store(mean_turn + group * channels + channel, group_turn / total, mask=inside)
         if _is_last(counters + groups, groups):
             all_shift = tl.zeros((WIDTH,), tl.float32)
             all_turn = tl.zeros((WIDTH,), tl.float32)
             for one in range(groups):
                 rows = (tl.load(start + one + 1) - tl.load(start + one)).to(tl.float32)
-                here = one * channels + channel
-                all_shift += rows * tl.load(mean_slope + here, mask=inside, other=0.0, cache_modifier=".cg")
-                all_turn += rows * tl.load(mean_turn + here, mask=inside, other=0.0, cache_modifier=".cg")
+                at_group = one * channels + channel
+                all_shift += rows * tl.load(mean_slope + at_group, mask=inside, other=0.0, cache_modifier=".cg")
+                all_turn += rows * tl.load(mean_turn + at_group, mask=inside, other=0.0, cache_modifier=".cg")
             tl.store(dbias + channel, all_shift, mask=inside)
             tl.store(dweight + channel, all_turn, mask=inside)
 
@@ -187,20 +188,20 @@ def _descend(
     x, y, dy, dx, dresidual, start, centre, rate, weight, mean_slope, mean_turn, channels, has_residual, relu,
     ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """Set dx = scale · (dz − mean dz − x̂ · mean(dz · x̂)) and dbeside = dz."""
-    at, there, channel, inside, own = _tile(start, channels, ROWS, WIDTH)
-    speed = tl.load(rate + own, mask=inside, other=0.0)
+    """Set dx = scale · (dz − mean dz − x̂ · mean(dz · x̂)) and dresidual = dz."""
+    at, in_tile, channel, inside, vector = _tile(start, channels, ROWS, WIDTH)
+    speed = tl.load(rate + vector, mask=inside, other=0.0)
     scale = speed * tl.load(weight + channel, mask=inside, other=0.0)
-    slope = tl.load(dy + at, mask=there, other=0.0).to(tl.float32)
+    slope = tl.load(dy + at, mask=in_tile, other=0.0).to(tl.float32)
     if relu:
-        slope = tl.where(tl.load(y + at, mask=there, other=0.0) > 0, slope, 0.0)
+        slope = tl.where(tl.load(y + at, mask=in_tile, other=0.0) > 0, slope, 0.0)
     if has_residual:
-        tl.store(dresidual + at, slope.to(dresidual.dtype.element_ty), mask=there)
-    middle = tl.load(centre + own, mask=inside, other=0.0)
-    value = (tl.load(x + at, mask=there, other=0.0).to(tl.float32) - middle[None, :]) * speed[None, :]
-    slope -= tl.load(mean_slope + own, mask=inside, other=0.0)[None, :]
-    slope -= value * tl.load(mean_turn + own, mask=inside, other=0.0)[None, :]
-    tl.store(dx + at, (scale[None, :] * slope).to(dx.dtype.element_ty), mask=there)
+        tl.store(dresidual + at, slope.to(dresidual.dtype.element_ty), mask=in_tile)
+    middle = tl.load(centre + vector, mask=inside, other=0.0)
+    value = (tl.load(x + at, mask=in_tile, other=0.0).to(tl.float32) - middle[None, :]) * speed[None, :]
+    slope -= tl.load(mean_slope + vector, mask=inside, other=0.0)[None, :]
+    slope -= value * tl.load(mean_turn + vector, mask=inside, other=0.0)[None, :]
+    tl.store(dx + at, (scale[None, :] * slope).to(dx.dtype.element_ty), mask=in_tile)
 
 
 class GroupNormalised(torch.autograd.Function):
@@ -230,7 +231,7 @@ class GroupNormalised(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
-        """Gradients by maps, addend, weight and bias."""
+        """Return gradients by maps, addend, weight and bias."""
         x, y, weight, centre, rate = ctx.saved_tensors
         plan, channels = ctx.plan, x.shape[1]
         dy = dy.contiguous(memory_format=torch.channels_last)
@@ -269,7 +270,7 @@ def _plan(sizes: tuple[int, ...], channels: int, height: int, width: int, device
 
 
 def counters_for(channels: int, groups: int, device: torch.device) -> Tensor:
-    """Zeros by which programs find out who is last; they are zeros again after every call.
+    """Return zeros by which programs find out who is last; they are zeros again after every call.
 
     They belong to one layer: two calls at once, in runs side by side, must not count together.
     """
@@ -296,7 +297,7 @@ def group_norm(
     eps: float,
     relu: bool,
 ) -> Tensor:
-    """Maps [Σ sizes, c, h, w], each group of rows normalised by its own statistics; `residual` is added, then the ReLU.
+    """Return maps [Σ sizes, c, h, w], each group of rows normalised by its statistics; `residual` is added, then ReLU.
 
     Running statistics move in place, group after group. `counters` come from `counters_for`.
     """
@@ -318,7 +319,7 @@ def batch_norm_eval(
     eps: float,
     relu: bool,
 ) -> Tensor:
-    """Maps [n, c, h, w] normalised by the running statistics; `residual` is added, then the ReLU. No gradients."""
+    """Return maps [n, c, h, w] normalised by the running statistics; `residual` is added, then ReLU. No gradients."""
     x, residual = _rows_of_channels(x, residual)
     y, (n, channels, height, width) = torch.empty_like(x), x.shape
     block = min(WIDE, triton.next_power_of_2(channels))

@@ -42,7 +42,7 @@ class ResNet18(Net):
 
 
 def slim_resnet18(shape: tuple[int, ...], classes: int, width: int = 20) -> ResNet18:
-    """The same network at less than a third of the width, a tenth of the weights.
+    """Make the same network at less than a third of the width, a tenth of the weights.
 
     >>> sum(p.numel() for p in slim_resnet18((3, 32, 32), 10).parameters())
     1094750

@@ -27,12 +27,12 @@ class Strides(NamedTuple):
     groups: int
 
     def forward(self, x: Tensor, weight: Tensor) -> Tensor:
-        """Maps [n, o, h', w'] of maps x [n, i, h, w]."""
+        """Return maps [n, o, h', w'] of maps x [n, i, h, w]."""
         y: Tensor = aten.convolution(x, weight, None, *self[:3], False, [0, 0], self.groups)
         return y
 
     def backward(self, dy: Tensor, x: Tensor, weight: Tensor, *needed: bool) -> tuple[Tensor | None, Tensor | None]:
-        """Gradients by x and by the weight, each where it is needed; what is not needed for them lends its shape."""
+        """Return gradients by x and by the weight, each where needed; what is not needed for them lends its shape."""
         dx, dweight, _ = aten.convolution_backward(
             dy, x, weight, None, *self[:3], False, [0, 0], self.groups, [*needed, False]
         )
@@ -96,7 +96,7 @@ def convolved(
     x: Tensor, weight: Tensor, bias: Tensor | None = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
     groups: int = 1,
 ) -> Tensor:  # fmt: skip
-    """As `torch.nn.functional.conv2d`.
+    """Return what `torch.nn.functional.conv2d` does.
 
     >>> x, weight = torch.ones(1, 1, 3, 3, dtype=torch.double), torch.ones(1, 1, 2, 2, dtype=torch.double)
     >>> convolved(x, weight).flatten().tolist()
@@ -120,5 +120,5 @@ class ConvolutionsDerivedTwice(TorchFunctionMode):
     """Inside the block, and in this thread, convolutions of any module are those of this file."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """What torch calls in the place of each of its functions."""
+        """Run what torch calls in the place of each of its functions."""
         return (convolved if func is torch.conv2d else func)(*args, **(kwargs or {}))

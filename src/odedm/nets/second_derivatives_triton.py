@@ -43,23 +43,23 @@ def _means_of_double_backward(
     u, x, y, dy, start, centre, rate, mean_slope, mean_turn, sum_u, sum_turn, sum_both, middle, turn, rest, by_weight,
     counters, channels, parts, groups, relu, ROWS: tl.constexpr, WIDTH: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
-    """Means over every group of u and u · x̂, and what is left of mean(u · dz); summed up, the gradient by γ."""
+    """Take means over every group of u and u · x̂, and what is left of mean(u · dz); summed up, the gradient by γ."""
     part, block, group = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     low, high, first, last, channel, inside = _piece(start, parts, channels, WIDTH)
-    own = tl.load(centre + group * channels + channel, mask=inside, other=0.0)
+    center = tl.load(centre + group * channels + channel, mask=inside, other=0.0)
     speed = tl.load(rate + group * channels + channel, mask=inside, other=0.0)
     plain = tl.zeros((WIDTH,), tl.float32)
     turned = tl.zeros((WIDTH,), tl.float32)
     both = tl.zeros((WIDTH,), tl.float32)
     for begin in range(first, last, ROWS):
         row = begin + tl.arange(0, ROWS)
-        there = (row < last)[:, None] & inside[None, :]
+        in_tile = (row < last)[:, None] & inside[None, :]
         at = row[:, None].to(tl.int64) * channels + channel[None, :]
-        slope = tl.load(dy + at, mask=there, other=0.0).to(tl.float32)
+        slope = tl.load(dy + at, mask=in_tile, other=0.0).to(tl.float32)
         if relu:
-            slope = tl.where(tl.load(y + at, mask=there, other=0.0) > 0, slope, 0.0)
-        way = tl.load(u + at, mask=there, other=0.0).to(tl.float32)
-        value = (tl.load(x + at, mask=there, other=0.0).to(tl.float32) - own[None, :]) * speed[None, :]
+            slope = tl.where(tl.load(y + at, mask=in_tile, other=0.0) > 0, slope, 0.0)
+        way = tl.load(u + at, mask=in_tile, other=0.0).to(tl.float32)
+        value = (tl.load(x + at, mask=in_tile, other=0.0).to(tl.float32) - center[None, :]) * speed[None, :]
         plain += tl.sum(way, 0)
         turned += tl.sum(way * value, 0)
         both += tl.sum(way * slope, 0)
@@ -69,27 +69,27 @@ def _means_of_double_backward(
     tl.store(sum_both + at, both, mask=inside)
     counters += block * (groups + 1)
     if _is_last(counters + group, parts):
-        each = tl.arange(0, PARTS)
-        spot = (group * PARTS + each[:, None]) * channels + channel[None, :]
-        known = (each < parts)[:, None] & inside[None, :]
+        parts_index = tl.arange(0, PARTS)
+        spot = (group * PARTS + parts_index[:, None]) * channels + channel[None, :]
+        known = (parts_index < parts)[:, None] & inside[None, :]
         total = (high - low).to(tl.float32)
-        here = group * channels + channel
-        own_u = tl.sum(tl.load(sum_u + spot, mask=known, other=0.0, cache_modifier=".cg"), 0) / total
-        own_turn = tl.sum(tl.load(sum_turn + spot, mask=known, other=0.0, cache_modifier=".cg"), 0) / total
-        own_both = tl.sum(tl.load(sum_both + spot, mask=known, other=0.0, cache_modifier=".cg"), 0) / total
-        own_both -= own_u * tl.load(mean_slope + here, mask=inside, other=0.0)
-        own_both -= own_turn * tl.load(mean_turn + here, mask=inside, other=0.0)
-        tl.store(middle + here, own_u, mask=inside)
-        tl.store(turn + here, own_turn, mask=inside)
-        tl.store(rest + here, own_both, mask=inside)
+        at_group = group * channels + channel
+        group_u = tl.sum(tl.load(sum_u + spot, mask=known, other=0.0, cache_modifier=".cg"), 0) / total
+        group_turn = tl.sum(tl.load(sum_turn + spot, mask=known, other=0.0, cache_modifier=".cg"), 0) / total
+        group_both = tl.sum(tl.load(sum_both + spot, mask=known, other=0.0, cache_modifier=".cg"), 0) / total
+        group_both -= group_u * tl.load(mean_slope + at_group, mask=inside, other=0.0)
+        group_both -= group_turn * tl.load(mean_turn + at_group, mask=inside, other=0.0)
+        tl.store(middle + at_group, group_u, mask=inside)
+        tl.store(turn + at_group, group_turn, mask=inside)
+        tl.store(rest + at_group, group_both, mask=inside)
         if _is_last(counters + groups, groups):
-            found = tl.zeros((WIDTH,), tl.float32)
+            gradients = tl.zeros((WIDTH,), tl.float32)
             for one in range(groups):
                 rows = (tl.load(start + one + 1) - tl.load(start + one)).to(tl.float32)
                 spot_of_one = one * channels + channel
                 left = tl.load(rest + spot_of_one, mask=inside, other=0.0, cache_modifier=".cg")
-                found += rows * left * tl.load(rate + spot_of_one, mask=inside, other=0.0)
-            tl.store(by_weight + channel, found, mask=inside)
+                gradients += rows * left * tl.load(rate + spot_of_one, mask=inside, other=0.0)
+            tl.store(by_weight + channel, gradients, mask=inside)
 
 
 @triton.jit(do_not_specialize=HOST)
@@ -97,35 +97,35 @@ def _double_backward(
     u, uresidual, uweight, ubias, x, y, dy, by_dy, by_x, start, centre, rate, weight, mean_slope, mean_turn, middle,
     turn, rest, channels, has_residual, relu, ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of the first derivative by dy and by x, where every mean is known."""
-    at, there, channel, inside, own = _tile(start, channels, ROWS, WIDTH)
-    speed = tl.load(rate + own, mask=inside, other=0.0)
+    """Take gradients of the first derivative by dy and by x, where every mean is known."""
+    at, in_tile, channel, inside, vector = _tile(start, channels, ROWS, WIDTH)
+    speed = tl.load(rate + vector, mask=inside, other=0.0)
     scale = speed * tl.load(weight + channel, mask=inside, other=0.0)
     up_weight = tl.load(uweight + channel, mask=inside, other=0.0)
     up_bias = tl.load(ubias + channel, mask=inside, other=0.0)
-    a = tl.load(mean_slope + own, mask=inside, other=0.0)
-    b = tl.load(mean_turn + own, mask=inside, other=0.0)
-    own_u = tl.load(middle + own, mask=inside, other=0.0)
-    own_turn = tl.load(turn + own, mask=inside, other=0.0)
-    left = tl.load(rest + own, mask=inside, other=0.0)
-    place = tl.load(centre + own, mask=inside, other=0.0)
-    value = (tl.load(x + at, mask=there, other=0.0).to(tl.float32) - place[None, :]) * speed[None, :]
-    way = tl.load(u + at, mask=there, other=0.0).to(tl.float32)
-    slope = tl.load(dy + at, mask=there, other=0.0).to(tl.float32)
-    by_slope = scale[None, :] * (way - own_u[None, :] - value * own_turn[None, :])
+    a = tl.load(mean_slope + vector, mask=inside, other=0.0)
+    b = tl.load(mean_turn + vector, mask=inside, other=0.0)
+    group_u = tl.load(middle + vector, mask=inside, other=0.0)
+    group_turn = tl.load(turn + vector, mask=inside, other=0.0)
+    left = tl.load(rest + vector, mask=inside, other=0.0)
+    place = tl.load(centre + vector, mask=inside, other=0.0)
+    value = (tl.load(x + at, mask=in_tile, other=0.0).to(tl.float32) - place[None, :]) * speed[None, :]
+    way = tl.load(u + at, mask=in_tile, other=0.0).to(tl.float32)
+    slope = tl.load(dy + at, mask=in_tile, other=0.0).to(tl.float32)
+    by_slope = scale[None, :] * (way - group_u[None, :] - value * group_turn[None, :])
     by_slope += value * up_weight[None, :] + up_bias[None, :]
     if has_residual:
-        by_slope += tl.load(uresidual + at, mask=there, other=0.0).to(tl.float32)
+        by_slope += tl.load(uresidual + at, mask=in_tile, other=0.0).to(tl.float32)
     if relu:
-        open_there = tl.load(y + at, mask=there, other=0.0) > 0
-        slope = tl.where(open_there, slope, 0.0)
-        by_slope = tl.where(open_there, by_slope, 0.0)
-    tl.store(by_dy + at, by_slope.to(by_dy.dtype.element_ty), mask=there)
-    flat = up_weight * a - scale * (own_turn * a + b * own_u)
-    tilt = up_weight * b + scale * (left - 2.0 * b * own_turn)
-    bend = slope * (up_weight - scale * own_turn)[None, :] - way * (scale * b)[None, :]
+        is_open = tl.load(y + at, mask=in_tile, other=0.0) > 0
+        slope = tl.where(is_open, slope, 0.0)
+        by_slope = tl.where(is_open, by_slope, 0.0)
+    tl.store(by_dy + at, by_slope.to(by_dy.dtype.element_ty), mask=in_tile)
+    flat = up_weight * a - scale * (group_turn * a + b * group_u)
+    tilt = up_weight * b + scale * (left - 2.0 * b * group_turn)
+    bend = slope * (up_weight - scale * group_turn)[None, :] - way * (scale * b)[None, :]
     bend -= flat[None, :] + value * tilt[None, :]
-    tl.store(by_x + at, (speed[None, :] * bend).to(by_x.dtype.element_ty), mask=there)
+    tl.store(by_x + at, (speed[None, :] * bend).to(by_x.dtype.element_ty), mask=in_tile)
 
 
 class Cotangents(NamedTuple):
@@ -177,7 +177,7 @@ class TritonNorm:
         has_residual: bool,
         relu: bool,
     ) -> tuple[Tensor, Tensor | None, Tensor, Tensor, Tensor, Tensor]:
-        """Gradients by x, residual, weight and bias; means [groups, c] of dz and dz · x̂."""
+        """Return gradients by x, residual, weight and bias; means [groups, c] of dz and dz · x̂."""
         plan, channels, start = self._plan(x)
         dy, groups = dy.contiguous(memory_format=torch.channels_last), len(self.sizes)
         shift, scale = x.new_empty((2, groups, MOST_PARTS, channels), dtype=torch.float32)
@@ -198,7 +198,7 @@ class TritonNorm:
         self, up: Cotangents, dy: Tensor, x: Tensor, y: Tensor, weight: Tensor, centre: Tensor, rate: Tensor,
         mean_slope: Tensor, mean_turn: Tensor, *, relu: bool,
     ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-        """Gradients of what `backward` found, by dy, x and weight."""
+        """Return gradients of what `backward` found, by dy, x and weight."""
         plan, channels, start = self._plan(x)
         u, uresidual = _rows_of_channels(up.dx.to(x.dtype), up.dresidual)
         dy, groups = dy.contiguous(memory_format=torch.channels_last), len(self.sizes)
@@ -222,10 +222,10 @@ class Normalised(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, residual: Tensor | None, weight: Tensor, bias: Tensor, kernels: TritonNorm, *how: Any
+        ctx: Any, x: Tensor, residual: Tensor | None, weight: Tensor, bias: Tensor, kernels: TritonNorm, *options: Any
     ) -> Tensor:
         """Normalise, add, cut."""
-        eps, relu = how
+        eps, relu = options
         y, centre, rate = kernels.normalise(x, residual, weight, bias, eps=eps, relu=relu)
         ctx.save_for_backward(x, y, weight, centre, rate)
         ctx.kernels, ctx.has_residual, ctx.relu = kernels, residual is not None, relu
@@ -233,9 +233,9 @@ class Normalised(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
-        """Gradients by maps, addend, weight and bias, which can be derived again."""
-        found = NormalisedBack.apply(dy, *ctx.saved_tensors, ctx.kernels, ctx.has_residual, ctx.relu)  # type: ignore[no-untyped-call]
-        return (*found, None, None, None)
+        """Return gradients by maps, addend, weight and bias, which can be derived again."""
+        gradients = NormalisedBack.apply(dy, *ctx.saved_tensors, ctx.kernels, ctx.has_residual, ctx.relu)  # type: ignore[no-untyped-call]
+        return (*gradients, None, None, None)
 
 
 class NormalisedBack(torch.autograd.Function):
@@ -243,19 +243,19 @@ class NormalisedBack(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, dy: Tensor, *rest: Any) -> tuple[Tensor | None, ...]:
-        """By maps, addend, weight and bias."""
+        """Return gradients by maps, addend, weight and bias."""
         *maps, ctx.kernels, has_residual, ctx.relu = rest
-        *found, mean_slope, mean_turn = ctx.kernels.backward(dy, *maps, has_residual=has_residual, relu=ctx.relu)
+        *gradients, mean_slope, mean_turn = ctx.kernels.backward(dy, *maps, has_residual=has_residual, relu=ctx.relu)
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(dy, *maps, mean_slope, mean_turn)
-        return tuple(found)
+        return tuple(gradients)
 
     @staticmethod
     @once_differentiable
     def backward(
         ctx: Any, ux: Tensor | None, uresidual: Tensor | None, uweight: Tensor | None, ubias: Tensor | None
     ) -> tuple[Tensor | None, ...]:
-        """By dy, x and weight; the statistics count as what they are of x."""
+        """Return gradients by dy, x and weight; the statistics count as what they are of x."""
         _, x, _, weight, *_ = ctx.saved_tensors
         up = Cotangents(
             torch.zeros_like(x) if ux is None else ux,
@@ -270,7 +270,7 @@ class NormalisedBack(torch.autograd.Function):
 def double_backward_norm(
     x: Tensor, residual: Tensor | None, weight: Tensor, bias: Tensor, kernels: TritonNorm, *, eps: float, relu: bool
 ) -> Tensor:
-    """Maps [Σ sizes, c, h, w] normalised by group, with residual and ReLU; derivable twice, no statistics move."""
+    """Return maps [Σ sizes, c, h, w] normalised by group, with residual and ReLU; derivable twice, statistics stay."""
     x, residual = _rows_of_channels(x, residual)
     y: Tensor = Normalised.apply(x, residual, weight, bias, kernels, eps, relu)  # type: ignore[no-untyped-call]
     return y

@@ -154,7 +154,7 @@ def _find_head(module: nn.Module, title: str, x: Tensor, head: str) -> tuple[Lay
 
 
 def _computes(net: Net, x: Tensor, logits: Tensor) -> bool:
-    """Whether the net as it was cut computes what it did; one that was cut at the wrong layer may not even run."""
+    """Return whether the net as it was cut computes what it did; one cut at the wrong layer may not even run."""
     try:
         with evaluating(net):
             return torch.equal(net(x), logits)

@@ -169,7 +169,7 @@ def random_share(label: Tensor, share: float, rng: torch.Generator) -> Tensor:
 
 
 def _elsewhere(home: Tensor, moved: Tensor, among: int, rng: torch.Generator) -> Tensor:
-    """`home` [n] for rows that are not `moved` [n], for the others a uniform draw from the rest of 0 … among - 1."""
+    """Return `home` [n] of rows not `moved` [n], for others a uniform draw from the rest of 0 … among - 1."""
     if among < 2:
         return home
     other = torch.randint(among - 1, home.shape, generator=rng)

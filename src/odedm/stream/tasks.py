@@ -95,7 +95,7 @@ class Stream:
 
     @property
     def is_regular(self) -> bool:
-        """Whether equally many classes for each task, each in one, say which labels are whose."""
+        """Return whether equally many classes for each task, each in one, say which labels are whose."""
         return self.labels == self.schedule and is_regular(self.labels)
 
     @property
@@ -186,47 +186,72 @@ def split(
         shuffle=shuffle,
     )
     order = arrival(data.classes, class_order, seed)
-    rank = order.argsort()  # new label of each old one
     kept, tested = first_rows(data.label, limit), first_rows(data.test_label, limit)
     kept = kept[imbalance_mask(data.label[kept], imbalance, factor, data.classes)]
-    test_image, test_label = data.test_image, data.test_label
+    test = data.test_image, data.test_label
     if validation is not None:
         kept, tested = validation_split(
             kept, data.label[kept], validation, order=order, seed=seed, names=data.class_names
         )
-        test_image, test_label = data.image, data.label
-    true, test_label = rank[data.label[kept]], rank[test_label[tested]]
-    home = data.task
+        test = data.image, data.label
+    rank = order.argsort()  # new label of each old one
+    true = rank[data.label[kept]]
+    home = data.task  # of each row, before some go elsewhere
     if home is None:
         home = assign_tasks(true, labels, shuffle=shuffle, rng=generator(seed, "passes"))
     task = blur_boundaries(true, blur, home=home, tasks=len(labels), rng=generator(seed, "blurry borders"))
-    label = (
-        add_label_noise(true, noise, home=home, labels=labels, rng=generator(seed, "label noise")) if noise else true
-    )
-    mix = generator(seed, "order")
-
-    def rows_of(index: int, image: Tensor, label: Tensor, chosen: Tensor) -> Rows:
-        return {
-            "image": in_domain(image[chosen].to(device), domain, index, seed),
-            "label": label.to(device),
-            "task": torch.full_like(chosen, index).to(device),
-            "index": chosen.to(device),
-        }
-
-    parts: list[Task] = []
-    tests: list[Rows] = []
-    for index, classes in enumerate(labels[:first_tasks]):
-        indices = (task == index).nonzero().flatten()
-        if shuffle and data.task is None:
-            indices = indices[torch.randperm(len(indices), generator=mix)]
-        parts.append(Task(index, len(labels), classes, rows_of(index, data.image, label[indices], kept[indices])))
-        if data.test_task is None and domain in (None, "same") and classes in labels[:index]:
-            tests.append(tests[labels.index(classes)])  # the very rows, which are then looked at once
-            continue
-        held = torch.isin(test_label, torch.tensor(classes)) if data.test_task is None else data.test_task == index
-        tests.append(rows_of(index, test_image, test_label[held], tested[held]))
+    if noise:
+        true = add_label_noise(true, noise, home=home, labels=labels, rng=generator(seed, "label noise"))
+    cut = _Cut(data, labels, domain, seed, device)
+    mix = generator(seed, "order") if shuffle and data.task is None else None
+    parts = cut.tasks(first_tasks, true, kept, task, mix)
+    tests = cut.tests(first_tasks, test[0], rank[test[1][tested]], tested)
     names = tuple(data.class_names[number] for number in order.tolist())
-    return Stream(tuple(parts), tuple(tests), names, data.transform.to(device), labels)
+    return Stream(parts, tests, names, data.transform.to(device), labels)
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """Cuts rows into tasks with these labels."""
+
+    data: Dataset
+    labels: Labels
+    domain: str | None
+    seed: int
+    device: torch.device
+
+    def tasks(
+        self, first_tasks: int | None, label: Tensor, rows: Tensor, task: Tensor, mix: torch.Generator | None
+    ) -> tuple[Task, ...]:
+        """Return the first tasks, of training rows [n] with labels [n] in tasks [n], mixed within each if asked for."""
+        parts = []
+        for index, classes in enumerate(self.labels[:first_tasks]):
+            indices = (task == index).nonzero().flatten()
+            if mix is not None:
+                indices = indices[torch.randperm(len(indices), generator=mix)]
+            columns = self._columns(index, self.data.image, label[indices], rows[indices])
+            parts.append(Task(index, len(self.labels), classes, columns))
+        return tuple(parts)
+
+    def tests(self, first_tasks: int | None, image: Tensor, label: Tensor, rows: Tensor) -> tuple[Rows, ...]:
+        """Return the rows [m] with labels [m] by which each of the first tasks is tested."""
+        tests: list[Rows] = []
+        test_task = self.data.test_task
+        for index, classes in enumerate(self.labels[:first_tasks]):
+            if test_task is None and self.domain in (None, "same") and classes in self.labels[:index]:
+                tests.append(tests[self.labels.index(classes)])  # the very rows, which are then looked at once
+                continue
+            held = torch.isin(label, torch.tensor(classes)) if test_task is None else test_task == index
+            tests.append(self._columns(index, image, label[held], rows[held]))
+        return tuple(tests)
+
+    def _columns(self, index: int, image: Tensor, label: Tensor, rows: Tensor) -> Rows:
+        return {
+            "image": in_domain(image[rows].to(self.device), self.domain, index, self.seed),
+            "label": label.to(self.device),
+            "task": torch.full_like(rows, index).to(self.device),
+            "index": rows.to(self.device),
+        }
 
 
 def task_labels(
