@@ -78,16 +78,16 @@ def test_what_a_process_computes_with_is_held_while_a_job_runs(tmp_path, monkeyp
 def test_one_without_memory_says_so_and_the_others_go_on(tmp_path, monkeypatch):
     finish = Run.finish
 
-    def hungry(self, *words):
+    def hungry(self, *reporters, checkpointer):
         if self.experiment.seed == 1:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB.\nAnd much more.")
-        return finish(self, *words)
+        return finish(self, *reporters, checkpointer=checkpointer)
 
     monkeypatch.setattr(Run, "finish", hungry)
     jobs = [job_of(plan(seed), tmp_path / str(seed)) for seed in range(3)]
     events = done(jobs)
     (failed,) = [event for event in events if isinstance(event, Failed)]
-    assert "no memory left for this run: CUDA out of memory. Tried to allocate 2 GiB. Run fewer" in failed.error
+    assert "no memory left: CUDA out of memory. Tried to allocate 2 GiB. Run fewer" in failed.error
     assert sum(isinstance(event, Done) for event in events) == 2
 
 

@@ -268,7 +268,7 @@ def test_the_configuration_comes_back_from_the_checkpoint(stopped):
 @pytest.mark.parametrize("ask", [lambda: torch.empty(1 << 55, dtype=torch.uint8), lambda: bytearray(1 << 60)])
 def test_a_machine_without_memory_is_a_sentence(tmp_path, monkeypatch, ask):
     monkeypatch.setattr(METHODS["er"].load(), "loss", lambda *_: ask())
-    with pytest.raises(UsageError, match="This machine has no memory left for this run: .* Run fewer at once") as said:
+    with pytest.raises(UsageError, match="This machine has no memory left: .* Run fewer at once") as said:
         go(job_of(plan(method="er"), tmp_path / "seed-0"))
     assert "\n" not in str(said.value)
     assert len(str(said.value)) < 300

@@ -13,7 +13,7 @@ import typer
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from odedm.core.errors import UsageError
+from odedm.core.errors import UsageError, is_out_of_memory
 from odedm.core.text import LONGEST, printable
 
 P = ParamSpec("P")
@@ -67,6 +67,11 @@ def handle_errors(after_interrupt: str) -> Callable[[Callable[P, R]], Callable[P
                 return command(*args, **kwargs)
             except UsageError as error:
                 log_error(str(error))
+            except (MemoryError, RuntimeError, ImportError) as error:
+                if not is_out_of_memory(error):
+                    raise
+                reason = f": {' '.join(str(error).split())}".rstrip(".: ")
+                log_error(f"There is no memory left{reason}. Free some, raise the limit (ulimit -v), or ask for less.")
             except OSError as error:
                 where = f" ('{error.filename}')" if error.filename else ""
                 log_error(f"The system refused: {error.strerror or error}{where}.")

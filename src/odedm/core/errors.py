@@ -52,6 +52,29 @@ def is_infrastructure_error(error: BaseException | None) -> bool:
     return False
 
 
+NO_MEMORY = (
+    "can't allocate memory",
+    "Cannot allocate memory",
+    "Storage size calculation overflowed",
+    "can't start new thread",
+    "failed to map segment from shared object",
+)
+"""How torch, Python and the system's loader say, where they have no error of its own, that there is no memory left."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether an error says that there is no memory left, of a GPU or of the machine.
+
+    >>> is_out_of_memory(MemoryError()), is_out_of_memory(RuntimeError("can't start new thread"))
+    (True, True)
+    >>> is_out_of_memory(RuntimeError("size mismatch"))
+    False
+    """
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":  # torch's, without its import
+        return True
+    return isinstance(error, RuntimeError | ImportError | OSError) and any(words in str(error) for words in NO_MEMORY)
+
+
 def error_for(cause: BaseException, sentence: str) -> UsageError:
     """Return a `UsageError` with a sentence, or an `InfrastructureError` where the cause is one."""
     return InfrastructureError(sentence) if is_infrastructure_error(cause) else UsageError(sentence)

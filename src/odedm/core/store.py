@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
+from odedm.core.accel.device import enough_memory
 from odedm.core.errors import UsageError
 from odedm.core.priority_index import EMPTY, PINNED, PriorityIndex
 from odedm.core.row_folder import RowFolder
@@ -65,11 +66,12 @@ class Store:
             raise UsageError(f"A memory's capacity must be 0 or more rows; {capacity} was given.")
         self.capacity = capacity
         check_room(capacity, fields, torch.device(device))
-        self.columns: Rows = {
-            field.name: torch.zeros((capacity, *field.shape), dtype=field.dtype, device=device) for field in fields
-        }
-        # float64: in float32 the largest priorities of a stream of 10^7 rows begin to tie, and ties favour residents
-        self.priority = torch.full((capacity,), EMPTY, dtype=torch.float64, device=device)
+        with enough_memory("Give a smaller capacity."):
+            self.columns: Rows = {
+                field.name: torch.zeros((capacity, *field.shape), dtype=field.dtype, device=device) for field in fields
+            }
+            # float64: in float32 the largest priorities of a stream of 10^7 rows begin to tie, which favours residents
+            self.priority = torch.full((capacity,), EMPTY, dtype=torch.float64, device=device)
 
     @property
     def large(self) -> bool:

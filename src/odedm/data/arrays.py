@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from odedm.core.errors import UsageError
+from odedm.core.errors import UsageError, is_out_of_memory
 from odedm.data.contents import LabelledArrays
 from odedm.data.images import Array
 
@@ -65,7 +65,9 @@ def _load(path: Path, source: Path) -> Array:
             array: Array = np.lib.format.open_memmap(path, mode="r")
         if array.dtype.kind == "U":
             array.tolist()  # which raises where a letter does not exist
-    except Exception as error:  # a parser meets hostile bytes here: whatever it raises, the file is bad
+    except Exception as error:  # a parser meets hostile bytes here: whatever else it raises, the file is bad
+        if is_out_of_memory(error):
+            raise UsageError(f"There is no memory left for '{path.name}' of '{source}'; free some.") from error
         raise UsageError(f"'{path.name}' of '{source}' is no sound array of numbers or text ({error}).") from error
     return array
 

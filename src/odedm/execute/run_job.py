@@ -47,7 +47,8 @@ def run_job(job: Job, emit: Emit = ignore, *, data: Dataset | None = None, stop:
 
     `emit` is told what happens on the way. `data` is the job's data set where it is open already.
     """
-    from odedm.core.accel.device import enough_memory  # torch is imported where runs happen, not where they are planned
+    # torch is imported where runs happen, not where they are planned
+    from odedm.core.accel.device import FOR_A_RUN, enough_memory
     from odedm.data.opening import load_dataset
     from odedm.training.preparation import Prepared
     from odedm.training.run import Run
@@ -56,7 +57,7 @@ def run_job(job: Job, emit: Emit = ignore, *, data: Dataset | None = None, stop:
         emit(Message(job.key, line))
 
     work, options = working_folder(job.folder), job.options
-    with enough_memory(), hold(work) as lock:
+    with enough_memory(FOR_A_RUN), hold(work) as lock:
         try:
             if lock.takeover:
                 say(lock.takeover)

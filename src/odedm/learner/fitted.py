@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from odedm.core.accel.device import enough_memory
 from odedm.core.array_inputs import Array
 from odedm.core.errors import UsageError, short_repr
 from odedm.core.row_schema import RowSchema
@@ -24,6 +25,7 @@ from odedm.learner.estimator import Classifier, Estimator, NotYetFit, labelled_r
 from odedm.learner.label_encoder import LabelEncoder
 from odedm.learner.online_engine import OnlineEngine
 from odedm.learner.turns import Turns
+from odedm.memory.changing import OnChange
 from odedm.memory.open_stream import pins
 from odedm.training.evaluation import in_chunks
 from odedm.training.memory_bytes import bytes_held
@@ -88,7 +90,7 @@ class Fitted:
                 f"was saved, with a lower learning rate lr, which is {self.engine.method.lr:g}, or scale the rows."
             )
 
-    def consolidate(self, numbers: list[int], on_change: Callable[[], object] | None = None) -> list[Any]:
+    def consolidate(self, numbers: list[int], on_change: OnChange = None) -> list[Any]:
         """Keep prototypes of some classes for good; return the labels of which there are some.
 
         `on_change` is called when they are chosen, before anything is changed.
@@ -157,6 +159,7 @@ class FittedLearner(Estimator, Classifier):
         """Have learned nothing, with locks of its own."""
         self._turns, self._fitted, self._broken = Turns(), None, ""
 
+    @enough_memory()
     def _score_rows(self, x: Any) -> tuple[Tensor, LabelEncoder]:
         known = self._fitted
         rows = known.schema.read_inputs(x, copy=False) if known is not None else None

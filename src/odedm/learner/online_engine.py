@@ -16,6 +16,7 @@ from odedm.learner.config import LearnerConfig
 from odedm.learner.endless_memory import every_row, learner_buffer, lengthen
 from odedm.learner.learner_net import grow, make_net
 from odedm.learner.running_scaler import RunningScaler
+from odedm.memory.changing import OnChange
 from odedm.memory.dual import DualBuffer
 from odedm.memory.open_stream import generators
 from odedm.memory.quotas import ConsolidationOutcome
@@ -91,7 +92,7 @@ class OnlineEngine(Engine):
         self.memory.add(rows, self.view, rng=self.memory_rng)
         return crowded
 
-    def pin(self, classes: list[int], on_change: Callable[[], object] | None = None) -> ConsolidationOutcome:
+    def pin(self, classes: list[int], on_change: OnChange = None) -> ConsolidationOutcome:
         """Choose prototypes of classes now; `on_change` is called before the first row moves."""
         self._predictor = None
         return self.memory.consolidate(classes, self.view, on_change=on_change)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import Tensor
 
+from odedm.core.accel.device import enough_memory
 from odedm.core.errors import UsageError, short_repr
 from odedm.core.files import as_path
 from odedm.core.row_schema import RowSchema
@@ -22,7 +23,7 @@ from odedm.learner.from_model import continued
 from odedm.learner.label_encoder import LabelEncoder, read_announced, read_labels
 from odedm.learner.learner_net import check_growth
 from odedm.learner.online_engine import OnlineEngine
-from odedm.memory.changing import Changing
+from odedm.memory.changing import Changing, OnChange
 
 if TYPE_CHECKING:
     from odedm.learner.trained_model import TrainedModel
@@ -147,7 +148,7 @@ class Learner(FittedLearner):
         Returns:
             The learner.
         """
-        with self._turns.writing():
+        with enough_memory(), self._turns.writing():
             self._check_sound()
             self._teach(self._fitted, x, y, classes)
         self._give_warnings()
@@ -163,7 +164,7 @@ class Learner(FittedLearner):
         Returns:
             The learner.
         """
-        with self._turns.writing():
+        with enough_memory(), self._turns.writing():
             self._teach(None, x, y)
             self._turns.torn = False
         self._give_warnings()
@@ -223,9 +224,7 @@ class Learner(FittedLearner):
             return fitted.arrivals.fresh() if answer else []
         return fitted.numbers_of(answer)
 
-    def _consolidate_due(
-        self, fitted: Fitted, before: int, triggered: list[int], on_change: Callable[[], object] | None = None
-    ) -> None:
+    def _consolidate_due(self, fitted: Fitted, before: int, triggered: list[int], on_change: OnChange = None) -> None:
         """Consolidate all classes in their round, else those that are triggered, else those that rest."""
         arrivals = fitted.arrivals
         due = [] if arrivals.is_full_round(before, self.every) else triggered
@@ -244,7 +243,7 @@ class Learner(FittedLearner):
         Returns:
             The labels of which prototypes were kept. For others `events` says why not.
         """
-        with self._turns.writing(), self._numerics(self._fitted), self._turns.locked():
+        with enough_memory(), self._turns.writing(), self._numerics(self._fitted), self._turns.locked():
             fitted = self._ready()
             numbers = fitted.arrivals.fresh() if labels is None else fitted.numbers_of(labels)
             with Changing(self, later=True) as changing:
@@ -282,12 +281,13 @@ class Learner(FittedLearner):
         Returns:
             The path, as given.
         """
-        with self._turns.locked():
+        with enough_memory(), self._turns.locked():
             self._ready()
             state = learner_state.capture(self)
         return learner_state.write(state, as_path(path))
 
     @classmethod
+    @enough_memory()
     def load(cls, path: str | Path, **given: Any) -> Learner:
         """Return the learner that was saved, which goes on bit for bit; a file of anyone's can be read without harm.
 

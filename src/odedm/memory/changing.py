@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from odedm.core.errors import UsageError
 
 INTERRUPTED = "it was interrupted"
+OnChange = Callable[[], object] | None
+"""Called when all is known that a change needs, before anything is changed."""
 
 
 class Changeable(Protocol):

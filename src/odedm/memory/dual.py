@@ -24,6 +24,7 @@ from odedm.core.timer import Timer
 from odedm.core.validators import LARGEST
 from odedm.memory.buffer import Buffer
 from odedm.memory.candidate_pool import CandidatePool, is_among
+from odedm.memory.changing import OnChange
 from odedm.memory.quotas import ConsolidationOutcome, EqualShare, FixedQuota, admit
 from odedm.selection.selector import OnSelection, PrototypeSelector
 
@@ -109,7 +110,7 @@ class DualBuffer:
         candidates: Rows | None = None,
         annotate: Callable[[Rows], Rows] | None = None,
         all_or_nothing: bool = False,
-        on_change: Callable[[], object] | None = None,
+        on_change: OnChange = None,
     ) -> ConsolidationOutcome:
         """Choose prototypes of classes anew and pin them; other classes lose their last ones where shares shrink.
 
@@ -238,9 +239,7 @@ class DualBuffer:
         labels = {*self.buffer.labels().unique().tolist(), *(self.pool.classes() if self.pool else ())}
         return [label for label in classes if label in labels]
 
-    def resize(
-        self, capacity: int, quota: FixedQuota | EqualShare, on_change: Callable[[], object] | None = None
-    ) -> None:
+    def resize(self, capacity: int, quota: FixedQuota | EqualShare, on_change: OnChange = None) -> None:
         """Give memory and candidates another number of rows in all, and prototypes another quota, which they keep to.
 
         Where prototypes need their room candidates end, the oldest first. What is refused changes nothing; `on_change`

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from odedm.core.accel.device import enough_memory
 from odedm.core.errors import UsageError, unknown_name_error
 from odedm.core.row_folder import RowFolder
 from odedm.core.row_schema import RowSchema
@@ -122,6 +123,7 @@ class DualMemory(LiveRows):
         self._folder: RowFolder | None = None
         self._slots: tuple[tuple[int, int], torch.Tensor] | None = None  # of rows in order, and of which state
 
+    @enough_memory()
     def add(self, images: Any, labels: Any = None, **columns: Any) -> None:
         """See rows of the stream, each once: a batch after the update it led to, say.
 
@@ -307,6 +309,7 @@ class DualMemory(LiveRows):
         return save_in_folder(self, self._folder, path)
 
     @classmethod
+    @enough_memory()
     def load(cls, path: str | Path, *, device: torch.device | str = "cpu") -> DualMemory:
         """Return the memory that was saved; a file of anyone's can be read without harm.
 

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from odedm.core.accel.device import enough_memory
 from odedm.core.array_inputs import as_array
 from odedm.core.errors import UsageError, choose
 from odedm.core.rng import generator
@@ -38,6 +39,7 @@ class Shape(Validator):
         return sizes
 
 
+@enough_memory()
 @validate_params(k=Int(1), rows_per_prototype=Int(1), seed=Int(), image_shape=Shape())
 def select(
     x: Any,

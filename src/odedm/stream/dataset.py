@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from odedm.core.accel.device import enough_memory
 from odedm.core.array_inputs import Array, as_labels, check_same_length
 from odedm.core.errors import UsageError
 from odedm.core.held_out_rows import hold_out
@@ -143,6 +144,7 @@ def constants(image: Tensor, mean: Tensor, deviation: Tensor, *, pad: int = 0, f
     return Transform(shift, scale, pad, flip)
 
 
+@enough_memory()
 @validate_params(tasks=Int(), test_share=Share(), pad=Int(0, 1000), flip=Bool(), name=Text(), seed=Int())
 def from_arrays(
     x: Any,

@@ -8,7 +8,7 @@ from dataclasses import fields
 from itertools import islice
 from typing import Any, overload
 
-from odedm.core.accel.device import enough_memory
+from odedm.core.accel.device import FOR_A_RUN, enough_memory
 from odedm.core.configuration import default_of, settings_of
 from odedm.core.errors import UsageError, short_repr, unknown_name_error
 from odedm.core.options import with_keyword
@@ -109,7 +109,7 @@ def train(
     with log, ProgressLine(len(chosen or [0]), hidden=not shows) as line:
         for seed in [plan.seed] if chosen is None else chosen:
             try:
-                with enough_memory():
+                with enough_memory(FOR_A_RUN):
                     run = Run(plan.with_seed(seed), given, observation, callbacks)
                     outcomes.append(log.finish(run, line))
                     line.finished += 1

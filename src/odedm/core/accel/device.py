@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ContextDecorator, nullcontext
 
 import torch
 
-from odedm.core.errors import UsageError
+from odedm.core.errors import UsageError, is_out_of_memory
 
-NO_MEMORY = ("can't allocate memory", "Storage size calculation overflowed")
-"""How torch says on a CPU, where it has no error of its own for it, that there is not so much memory."""
+FOR_A_RUN = (
+    "Run fewer at once (--workers), or lower batch, draw, capacity (--batch …) or the net's width. A command given "
+    "again goes on."
+)
+FOR_CALLS = "Give fewer rows at once, a smaller capacity or network, or more memory."
 
 
 def launch_bound(device: torch.device) -> bool:
@@ -38,17 +40,20 @@ def inference_mode_on_gpu(device: torch.device) -> AbstractContextManager[object
     return torch.inference_mode() if launch_bound(device) else nullcontext()
 
 
-@contextmanager
-def enough_memory() -> Iterator[None]:
-    """Inside the block a lack of memory, of a GPU or of the machine, is a sentence."""
-    try:
-        yield
-    except (RuntimeError, MemoryError) as error:
-        gpu, message = isinstance(error, torch.OutOfMemoryError), (str(error).splitlines() or ["none at all."])[0]
-        if not gpu and not isinstance(error, MemoryError) and not any(words in message for words in NO_MEMORY):
-            raise
-        message = message.rpartition("can't allocate memory: ")[2]
-        raise UsageError(
-            f"{'The GPU' if gpu else 'This machine'} has no memory left for this run: {message} Run fewer at once "
-            "(--workers), or lower batch, draw, capacity (--batch …) or the net's width. A command given again goes on."
-        ) from None
+class enough_memory(ContextDecorator):
+    """Inside the block, or the function that it decorates, a lack of memory, of a GPU or the machine, is a sentence."""
+
+    # a class, for a learner enters it for each prediction: a generator takes longer
+
+    def __init__(self, advice: str = FOR_CALLS) -> None:
+        self._advice = advice
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        if not isinstance(error, RuntimeError | MemoryError) or not is_out_of_memory(error):
+            return
+        where = "The GPU" if isinstance(error, torch.OutOfMemoryError) else "This machine"
+        message = (str(error).splitlines() or ["none at all."])[0].rpartition("can't allocate memory: ")[2].rstrip(".")
+        raise UsageError(f"{where} has no memory left: {message}. {self._advice}") from None
