@@ -16,10 +16,11 @@ from odedm import ODEDM, Native, Prototypes, Reservoir, UsageError, train
 from odedm.cli.app import app
 from odedm.core.checksums import write_checksums
 from odedm.report.load import load
-from odedm.results.comparison import compare
+from odedm.results.comparison import STREAM, compare
 from odedm.results.metrics import compute_metrics
 from odedm.results.result import Result
 from odedm.results.verification import is_valid, verify
+from odedm.training.experiment import Experiment, settings_of
 
 
 @pytest.fixture(scope="module")
@@ -283,6 +284,12 @@ def test_what_makes_two_runs_incomparable_is_said(outcomes):
         difference = compare(base, other)
         assert difference.verdict().startswith("Not comparable: ")
         assert reason in difference.verdict()
+
+
+def test_every_setting_of_the_stream_makes_two_runs_incomparable():
+    """Data and order of classes are compared by what came of them; training views are the method's."""
+    settings = {name for name, setting in settings_of(Experiment).items() if setting.panel == "Stream"}
+    assert {*STREAM} == settings - {"data", "class_order", "transform"}
 
 
 def test_what_else_could_explain_a_difference_is_said(outcomes):
