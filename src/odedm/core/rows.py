@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -96,6 +97,15 @@ class ModelView(Protocol):
     def training_loss(self) -> Tensor:
         """Return the loss of the last update, a 0-d tensor."""
         ...
+
+
+def int_tensor(numbers: list[int]) -> Tensor:
+    """Return whole numbers as a tensor [n]; `torch.tensor` reads a list ten times as slowly.
+
+    >>> int_tensor([3, 5])
+    tensor([3, 5])
+    """
+    return torch.from_numpy(np.array(numbers, dtype=np.int64))
 
 
 def take(rows: Rows, index: Tensor) -> Rows:

@@ -7,27 +7,64 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from odedm.core.accel.device import enough_memory
 from odedm.core.errors import UsageError
 from odedm.core.priority_index import EMPTY, PINNED, PriorityIndex
 from odedm.core.row_folder import RowFolder
-from odedm.core.rows import ColumnSpec, Rows, count, take
+from odedm.core.rows import ColumnSpec, Rows, count, int_tensor, take
 from odedm.core.stored_names import stored
 
 __all__ = ["EMPTY", "LARGE_CAPACITY", "PINNED", "Store"]
 
 
+FEW = 32
+"""So many rows are copied one by one: numpy and torch take longer to begin with a list of places."""
+
+
+def _cast(value: Tensor, column: Tensor) -> Tensor:
+    """Return values in the type of a column."""
+    if value.requires_grad:
+        value = value.detach()
+    return value if value.dtype is column.dtype else value.to(column.dtype)
+
+
+def _array(column: Tensor) -> NDArray[Any]:
+    """Return the same memory as an array; numpy has no bfloat16."""
+    array: NDArray[Any] = (column.view(torch.int16) if column.dtype is torch.bfloat16 else column).numpy()
+    return array
+
+
+def _copy_rows(column: Tensor, slot: Tensor, value: Tensor) -> None:
+    """Copy values [n, ...] into a column at `slot` [n], in its type."""
+    if column.is_cpu and column.dim() > 1:  # torch copies each number by itself, which takes up to 20 times as long
+        _array(column)[slot.numpy()] = _array(_cast(value, column))
+    else:
+        column.index_copy_(0, slot, _cast(value, column))
+
+
+def _put(column: Tensor, slot: list[int], values: Sequence[Any] | NDArray[Any], row: Sequence[int]) -> None:
+    """Copy those of the values that are at `row` [m] into a column on the CPU at `slot` [m]."""
+    target = _array(column)
+    if len(slot) > FEW:
+        target[slot] = np.asarray(values)[row]
+        return
+    for place, source in zip(slot, row, strict=True):
+        target[place] = values[source]
+
+
 class Accepted(NamedTuple):
     """Offered rows [m], best first, and the slots [m] they take."""
 
-    row: Tensor
-    slot: Tensor
+    row: list[int]
+    slot: list[int]
 
 
-NOBODY = Accepted(torch.zeros(0, dtype=torch.int64), torch.zeros(0, dtype=torch.int64))
+NOBODY = Accepted([], [])
 
 NO_FILES: nullcontext[None] = nullcontext()
 PAGE_BATCH = 8_192
@@ -178,7 +215,7 @@ class Store:
         row.sort(key=offered.__getitem__, reverse=True)
         pairs = zip(row, self._index.lowest(len(row)), strict=False)
         slot = [slot for i, (resident, slot) in pairs if offered[i] > resident]
-        return Accepted(torch.tensor(row[: len(slot)]), torch.tensor(slot))
+        return Accepted(row[: len(slot)], slot)
 
     def _compared(self, priority: Tensor) -> Accepted:
         """Find the accepted rows by a look at every slot."""
@@ -194,33 +231,33 @@ class Store:
             # from here on, unless someone writes there; not before it is full, since topk has its own order of equals
             self._index = self._new_index() if least > EMPTY else None
         won = int((newcomer > resident).sum())  # newcomers fall and residents rise: the first ones
-        return Accepted(row[best[:won]], worst[:won])
+        return Accepted(row[best[:won]].tolist(), worst[:won].tolist())
 
     def _new_index(self) -> PriorityIndex | None:
         # of a tensor of inference mode torch counts no writes
         return None if self.priority.is_inference() else PriorityIndex(self.priority)
 
-    def put(self, won: Accepted, rows: Rows, priority: Tensor, **values: Tensor | int) -> None:
+    def put(self, won: Accepted, rows: Rows, priority: Tensor, **values: Sequence[int]) -> None:
         """Store those of the offered rows [n] with their priorities [n] that have won.
 
-        `values` are the winners' values [m], or one number for all, of columns that the offered rows have not.
+        `values` are the winners' values [m] of columns that the offered rows have not.
         """
         row, slot = won
-        if not row.shape[0]:
+        if not row:
             return
-        fresh = priority.index_select(0, row)
-        with NO_FILES if self.folder is None else self.folder.writing(slot):
+        places = int_tensor(slot)
+        with NO_FILES if self.folder is None else self.folder.writing(places):
             for name, column in self.columns.items():
-                if name not in values and name not in rows:
-                    raise self._lacks(name)
-                value = values[name] if name in values else rows[name].index_select(0, row)
-                if isinstance(value, int):
-                    column.index_fill_(0, slot, value)
+                if name in values:
+                    _put(column, slot, values[name], range(len(slot)))
+                elif name in rows:
+                    _put(column, slot, _array(_cast(rows[name], column)), row)
                 else:
-                    column.index_copy_(0, slot, value.detach().to(column.dtype))
-        self.priority.index_copy_(0, slot, fresh)
+                    raise self._lacks(name)
+        fresh = _array(priority)[row]
+        self.priority.index_copy_(0, places, torch.from_numpy(fresh))  # not by numpy: torch counts writes
         if self._index is not None:
-            self._index.replaced(fresh.tolist(), slot.tolist())
+            self._index.replaced(fresh.tolist(), slot)
 
     def _lacks(self, name: str) -> UsageError:
         return UsageError(
@@ -256,7 +293,7 @@ class Store:
                 if wins is not None:
                     keep = wins.view(-1, *[1] * (column.dim() - 1))
                     value = torch.where(keep, value.to(column.dtype), column.index_select(0, slot))
-                column.index_copy_(0, slot, value.detach().to(column.dtype))
+                _copy_rows(column, slot, value)
 
     def read(self, slot: Tensor) -> Rows:
         """Return a copy of the rows at `slot` [n]."""

@@ -17,7 +17,7 @@ from odedm.core.accel.device import enough_memory
 from odedm.core.array_inputs import Array
 from odedm.core.errors import UsageError, short_repr
 from odedm.core.row_schema import RowSchema
-from odedm.core.rows import MemoryPart
+from odedm.core.rows import MemoryPart, int_tensor
 from odedm.core.validators import Choice
 from odedm.learner.arrivals import Arrivals
 from odedm.learner.endless_memory import LearnerEvent, candidate_rows
@@ -73,7 +73,7 @@ class Fitted:
         """Make the updates on a batch of rows of these classes, and let the memory see it."""
         engine, arrivals = self.engine, self.arrivals
         updates = arrivals.updates_due(numbers) if engine.config.paced else engine.plan.updates
-        label, first, done = torch.tensor(numbers), arrivals.rows, arrivals.batches
+        label, first, done = int_tensor(numbers), arrivals.rows, arrivals.batches
         crowded = engine.learn(image, label, numbers, first=first, done=done, updates=updates)
         arrivals.count(numbers)
         self._check_loss()

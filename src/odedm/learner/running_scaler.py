@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -37,6 +37,11 @@ class RunningScaler:
     ([2.0, 5.0], 2.6667)
     """
 
+    TRANSIENT: ClassVar[frozenset[str]] = frozenset({"_far"})
+
+    _far: NDArray[np.float64] | None = None
+    """What follows from mean and deviation, see `_limits`."""
+
     def __init__(self, shape: tuple[int, ...], device: torch.device) -> None:
         wide = (shape[0], *[1] * (len(shape) - 1))
         self.transform = Transform(torch.zeros(wide, device=device), torch.ones(wide, device=device), limit=FAR)
@@ -49,16 +54,18 @@ class RunningScaler:
 
     def update(self, image: Tensor) -> None:
         """Take rows [n, ...] in, which are on the CPU."""
-        values = image.numpy().reshape(len(image), len(self.mean), -1).astype(np.float64)
+        values = image.numpy().reshape(len(image), len(self.mean), -1)
         kept = int(self.number)
         if kept < FIRST:
-            values = self._keep(values, kept)
+            values = self._keep(values.astype(np.float64), kept)
         if len(values):
             self._follow(values)
         mean, deviation = self.mean.numpy(), self._deviation()
-        deviation[_is_constant(mean, deviation)] = 1.0
-        for constant, value in ((self.transform.shift, mean), (self.transform.scale, 1 / deviation)):
-            constant.copy_(torch.from_numpy(value).view_as(constant))
+        constant = _is_constant(mean, deviation)
+        self._far = _limits(deviation, constant)
+        deviation[constant] = 1.0
+        for number, value in ((self.transform.shift, mean), (self.transform.scale, 1 / deviation)):
+            number.copy_(torch.from_numpy(value).view_as(number))
 
     def _keep(self, values: NDArray[np.float64], kept: int) -> NDArray[np.float64]:
         """Take the first rows in behind those `kept`; return the rows beyond."""
@@ -72,21 +79,25 @@ class RunningScaler:
         self.mean.numpy()[...] = mean
         self.square.numpy()[...] = (((means - mean) ** 2 + squares) * weight).sum(0) * amount
         self.number.fill_(amount)
+        self._far = None
         return values[len(new) :]
 
-    def _follow(self, values: NDArray[np.float64]) -> None:
+    def _follow(self, values: NDArray[Any]) -> None:
         """Let the constants follow further rows, by the sums of their distances to the mean so far and of the squares.
 
         Those about the new mean are less by the square of its shift, for each row.
         """
-        mean, square, deviation = self.mean.numpy(), self.square.numpy(), self._deviation()
-        far = np.where(_is_constant(mean, deviation), np.inf, FAR * deviation)[:, None]
-        apart = values - mean[:, None]
+        mean, square, far = self.mean.numpy(), self.square.numpy(), self._far
+        if far is None:  # behind the first rows, or after a load
+            deviation = self._deviation()
+            far = _limits(deviation, _is_constant(mean, deviation))
+        apart = np.subtract(values, mean[:, None], dtype=np.float64)
         np.minimum(apart, far, out=apart)
         np.maximum(apart, -far, out=apart)
         places, total = apart.shape[2], float(self.number) + len(values)
         shift = _sum(apart) / (places * total)
-        square += _sum(apart * apart) / places - total * shift**2
+        np.multiply(apart, apart, out=apart)
+        square += _sum(apart) / places - total * shift**2
         np.maximum(square, 0, out=square)
         mean += shift
         if total > HORIZON:
@@ -102,6 +113,11 @@ def _sum(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the sums [d] of values [n, d, places]; over the rows first, which is much faster than both at once."""
     sums: NDArray[np.float64] = np.add.reduce(values, 0)
     return sums[:, 0] if sums.shape[1] == 1 else np.add.reduce(sums, 1)
+
+
+def _limits(deviation: NDArray[np.float64], constant: Any) -> NDArray[np.float64]:
+    """Return how far from the mean a value of each feature counts [d, 1]; as far as it is where all were one number."""
+    return np.where(constant, np.inf, FAR * deviation)[:, None]
 
 
 def _is_constant(mean: NDArray[np.float64], deviation: NDArray[np.float64]) -> Any:

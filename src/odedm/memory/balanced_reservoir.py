@@ -81,10 +81,10 @@ class CBRSBuffer(Buffer):
             if slot is not None:
                 winners[slot] = i
         if winners:
-            won = Accepted(torch.tensor([*winners.values()]), torch.tensor([*winners]))
-            full = torch.tensor([labels[i] in index.full for i in winners.values()])
-            order = self.num_seen + won.row
-            self.store.put(won, rows, fresh, prototype=-1, order=order, full=full)
+            won, seen = Accepted([*winners.values()], [*winners]), int(self.num_seen)
+            full = [labels[row] in index.full for row in won.row]
+            order = [seen + row for row in won.row]
+            self.store.put(won, rows, fresh, prototype=[-1] * len(order), order=order, full=full)
             index.is_written()
         marked = index.newly_full()
         if marked:

@@ -79,11 +79,14 @@ class Buffer(ABC):
         amount, won = count(rows), self.store.accepted(priority)
         if won is None:
             device = self.store.priority.device
-            order = self.num_seen + torch.arange(amount, device=device)
-            self.store.insert({**rows, "prototype": torch.full_like(order, -1), "order": order}, priority)
-        elif won.row.shape[0]:
-            self.store.put(won, rows, priority, prototype=-1, order=self.num_seen + won.row)
-        self.num_seen += amount
+            numbers = self.num_seen + torch.arange(amount, device=device)
+            self.store.insert({**rows, "prototype": torch.full_like(numbers, -1), "order": numbers}, priority)
+            self.num_seen += amount
+        else:
+            seen = int(self.num_seen)
+            order = [seen + row for row in won.row]
+            self.store.put(won, rows, priority, prototype=[-1] * len(order), order=order)
+            self.num_seen.fill_(seen + amount)
         self._short = min(self._short + amount, self.short_capacity)
 
     def graph_key(self, n: int) -> tuple[int, ...]:

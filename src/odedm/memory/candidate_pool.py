@@ -177,9 +177,7 @@ class ClassReservoirPool(CandidatePool):
                 if values[row] > priorities[at, place]:
                     winners.append(row)
                     slots.append(at * self.per_class + place)
-        self.store.put(
-            Accepted(torch.tensor(winners, dtype=torch.int64), torch.tensor(slots, dtype=torch.int64)), rows, priority
-        )
+        self.store.put(Accepted(winners, slots), rows, priority)
         return True
 
     def rows(self) -> Rows:

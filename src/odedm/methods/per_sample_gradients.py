@@ -53,7 +53,7 @@ def per_sample_gradients(net: nn.Module, x: Tensor, label: Tensor, of: str = "he
 def count_rows(net: nn.Module, rows: int) -> None:
     """Add to what training has cost: the network sees rows under `vmap` as a single one."""
     if isinstance(net, Net):
-        vars(net)["gradient_rows"] = net.gradient_rows + rows - 1
+        net.count_gradient_rows(rows - 1)
 
 
 def rows_at_once(weights: Mapping[str, Tensor]) -> int:

@@ -6,6 +6,7 @@ import inspect
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.optim import SGD, Optimizer
 
 from odedm.core.stored_names import stored
@@ -17,14 +18,17 @@ SETTINGS = ("weight_decay", "momentum", "lr", "dampening", "nesterov", "maximize
 _hooked_step = Optimizer.profile_hook_step(_step)
 
 
-def _is_plain(group: dict[str, Any]) -> bool:
-    """Return whether torch's own step comes to one call of its kernel for this group of weights."""
-    kinds = {(weight.device, weight.dtype, weight.grad.layout) for weight in _with_gradient(group)}
-    return group["fused"] and not group["momentum"] and len(kinds) == 1 and kinds.pop()[2] is torch.strided
-
-
-def _with_gradient(group: dict[str, Any]) -> list[Any]:
-    return [weight for weight in group["params"] if weight.grad is not None]
+def _kernel_call(group: dict[str, Any]) -> tuple[list[Tensor], list[Any], dict[str, Any]] | None:
+    """Return what torch's kernel takes for this group of weights, where torch's own step comes to one call of it."""
+    weights = [weight for weight in group["params"] if weight.grad is not None]
+    if not weights or not group["fused"] or group["momentum"]:
+        return None
+    gradients = [weight.grad for weight in weights]
+    device, dtype = gradients[0].device, gradients[0].dtype
+    for gradient in gradients:
+        if gradient.dtype is not dtype or gradient.device != device or gradient.layout is not torch.strided:
+            return None
+    return weights, gradients, {name: group[name] for name in SETTINGS}
 
 
 @stored("optimizer/sgd")
@@ -57,14 +61,18 @@ class PlainSGD(SGD):
 
     def step(self, closure: Any = None) -> Any:
         """As torch's, without gradients of its own."""
-        hooked = self._optimizer_step_pre_hooks or self._optimizer_step_post_hooks
-        with torch.no_grad():
-            if hooked or closure is not None or not all(map(_is_plain, self.param_groups)):
-                return (_hooked_step if hooked else _step)(self, closure)
-            for group in self.param_groups:
-                weights = _with_gradient(group)
-                gradients, settings = [weight.grad for weight in weights], {name: group[name] for name in SETTINGS}
+        gradients_on = torch.is_grad_enabled()
+        torch._C._set_grad_enabled(False)  # not by `torch.no_grad`, which takes as long as the rest of this function
+        try:
+            if self._optimizer_step_pre_hooks or self._optimizer_step_post_hooks:
+                return _hooked_step(self, closure)
+            calls = [call for group in self.param_groups if (call := _kernel_call(group))]
+            if closure is not None or len(calls) < len(self.param_groups):
+                return _step(self, closure)
+            for weights, gradients, settings in calls:
                 torch._fused_sgd_(weights, gradients, [], **settings, is_first_step=False)
             return None
+        finally:
+            torch._C._set_grad_enabled(gradients_on)
 
     step.hooked = True  # type: ignore[attr-defined]  # so that torch does not wrap it in reports to its profiler

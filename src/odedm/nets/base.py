@@ -54,12 +54,16 @@ class Net(nn.Module, ABC):
     def features(self, x: Tensor) -> Tensor:
         """Return penultimate features φ(x) [n, d] of inputs [n, ...], computed as `compute` says."""
         if torch.is_grad_enabled():
-            vars(self)["gradient_rows"] = self.gradient_rows + x.shape[0]  # past torch's slow way to set an attribute
+            self.count_gradient_rows(x.shape[0])
         if self.compute is None:
             return self.backbone(x)
         # no cache: weights cast once are not for a later call, which may come after an update or inside a CUDA graph
         with torch.autocast(x.device.type, self.compute, cache_enabled=False):
             return self.backbone(x).to(x.dtype)
+
+    def count_gradient_rows(self, rows: int) -> None:
+        """Add to `gradient_rows` what no pass of this code counts, or take off what one has counted too much."""
+        vars(self)["gradient_rows"] = self.gradient_rows + rows  # past torch's slow way to set an attribute
 
     def forward(self, x: Tensor) -> Tensor:
         """Return logits [n, C] of inputs [n, ...]."""

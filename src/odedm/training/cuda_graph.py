@@ -10,19 +10,17 @@ repeat, such as a task's ragged last batch, simply stays eager.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Protocol
 
 import torch
-from torch import nn
 
-from odedm.core.accel.host_state import frozen
+from odedm.core.accel.host_state import frozen, instances
 from odedm.core.accel.recording import CAPTURE_LOCK, EAGER, record
 from odedm.core.plugins import PluginEntry
 from odedm.core.registry import POLICIES, TRANSFORMS
 from odedm.core.rows import Rows, count
 from odedm.core.store import Store
-from odedm.core.stored_names import is_ours
 from odedm.methods.base import Method
 from odedm.nets.base import Net
 from odedm.training.experiment import Experiment
@@ -62,7 +60,7 @@ class GraphedStep:
         on_graph_replay: Callable[[int], None],
         recorder: Callable[[], Recorder] | None,
         by_new: bool = True,
-        net: nn.Module | None = None,
+        net: Net | None = None,
     ) -> None:
         self.by_new = by_new  # not where the memory looks at no batch: a step is then the same whatever rows are new
         self.net = net  # whose count of rows a recording cannot raise: it runs no code of the host
@@ -125,11 +123,11 @@ class GraphedStep:
         self.captured += 1
         rows = recording(batch)
         if self.net is not None:
-            vars(self.net)["gradient_rows"] = before + self._cost[kind]
+            self.net.count_gradient_rows(before + self._cost[kind] - self.net.gradient_rows)
         return rows if self.by_new else {name: column[:new] for name, column in rows.items()}
 
     def _gradient_rows(self) -> int:
-        return int(getattr(self.net, "gradient_rows", 0))
+        return 0 if self.net is None else self.net.gradient_rows
 
     def _still_eager(self, kind: Hashable) -> bool:
         self._seen[kind] = self._seen.get(kind, 0) + 1
@@ -191,22 +189,7 @@ def addresses(memory: object) -> Hashable:
     >>> addresses(memory) == before
     False
     """
-    stores = _stores(memory, {})
-    return tuple(frozen([store.priority, *store.columns.values()]) for store in stores)
-
-
-def _stores(owner: Any, seen: dict[int, Any]) -> Iterator[Store]:
-    if id(owner) in seen:
-        return
-    seen[id(owner)] = owner  # an id is a name only while its object lives
-    if isinstance(owner, Store):
-        yield owner
-        return
-    if is_ours(owner):
-        owner = getattr(owner, "__dict__", {})
-    parts = owner.values() if isinstance(owner, dict) else owner if isinstance(owner, list | tuple) else ()
-    for part in list(parts):
-        yield from _stores(part, seen)
+    return tuple(frozen([store.priority, *store.columns.values()]) for store in instances(Store, memory))
 
 
 def can_be_recorded(plan: Experiment, method: type[Method], net: Net, schedule: LRSchedule | None) -> bool:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from odedm.core.accel.host_state import instances
 from odedm.core.errors import UsageError
 from odedm.core.registry import METHODS
 from odedm.core.rng import generator
 from odedm.core.rows import ColumnSpec
-from odedm.core.stored_names import is_ours
 from odedm.core.validators import as_bytes
 from odedm.memory.reservoir import ReservoirBuffer
 from odedm.memory.settings import AnyMemory
@@ -61,22 +60,5 @@ def method_bytes(method: Method) -> int:
     """
     held = {name: value for name, value in vars(ModelState(method)).items() if name not in ("net", "last_loss")}
     weights = {id(weight): weight for weight in method.net.parameters()}
-    tensors = {id(tensor): tensor for tensor in (*_tensors(held, dict(weights)), *method.net.head.buffers())}
+    tensors = {id(tensor): tensor for tensor in (*instances(Tensor, held, dict(weights)), *method.net.head.buffers())}
     return sum(tensor.nbytes for tensor in tensors.values())
-
-
-def _tensors(value: Any, seen: dict[int, Any]) -> Iterator[Tensor]:
-    """Yield every tensor below a value once, but for those seen."""
-    if id(value) in seen:
-        return
-    seen[id(value)] = value  # an id is a name only while its object lives
-    if isinstance(value, Tensor):
-        yield value
-        return
-    if isinstance(value, nn.Module):
-        value = value.state_dict(keep_vars=True)
-    elif is_ours(value):
-        value = getattr(value, "__dict__", {})
-    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
-    for part in parts:
-        yield from _tensors(part, seen)

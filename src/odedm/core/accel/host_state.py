@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from typing import Any
+from collections.abc import Hashable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from odedm.core.stored_names import is_ours
+
+Held = TypeVar("Held")
 
 
 def host_state(owner: object, *, without: Sequence[str] = ()) -> Hashable:
@@ -37,6 +39,32 @@ def _held(owner: object, above: tuple[object, ...], without: Sequence[str] = ())
         return _Same(owner)
     held = {name: value for name, value in vars(owner).items() if name not in without}
     return tuple((name, frozen(value, (*above, owner))) for name, value in sorted(held.items()))
+
+
+def instances(kind: type[Held], owner: Any, seen: dict[int, Any] | None = None) -> Iterator[Held]:
+    """Yield every object of a type that an object holds at any depth, once, but for those whose id is in `seen`.
+
+    >>> class Memory:
+    ...     parts = ()
+    >>> memory = Memory()
+    >>> memory.parts = [torch.zeros(1), {"rows": torch.zeros(2)}]
+    >>> [len(tensor) for tensor in instances(Tensor, memory)]
+    [1, 2]
+    """
+    seen = {} if seen is None else seen
+    if id(owner) in seen:
+        return
+    seen[id(owner)] = owner  # an id is a name only while its object lives
+    if isinstance(owner, kind):
+        yield owner
+        return
+    if isinstance(owner, nn.Module):
+        owner = owner.state_dict(keep_vars=True)
+    elif is_ours(owner):
+        owner = getattr(owner, "__dict__", {})
+    parts = owner.values() if isinstance(owner, dict) else owner if isinstance(owner, list | tuple) else ()
+    for part in list(parts):
+        yield from instances(kind, part, seen)
 
 
 class _Same:
