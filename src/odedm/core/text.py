@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -19,6 +20,15 @@ def printable(value: object, limit: int = 60) -> str:
     text = str(value)
     text = text if text.isprintable() else "".join(letter if letter.isprintable() else "�" for letter in text)
     return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def printable_value(value: object, limit: int = 200) -> str:
+    """Return plain data as one printable line: text as it is, all else as JSON.
+
+    >>> printable_value("er"), printable_value([1, None])
+    ('er', '[1, null]')
+    """
+    return printable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), limit)
 
 
 def number_repeated(names: Iterable[str]) -> tuple[str, ...]:

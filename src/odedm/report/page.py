@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
-import json
 import re
 from collections.abc import Sequence
 from importlib.resources import files
@@ -16,7 +15,7 @@ from markupsafe import Markup
 
 from odedm.core.errors import UsageError
 from odedm.core.files import write_text
-from odedm.core.text import counted, printable
+from odedm.core.text import counted, printable, printable_value
 from odedm.report.columns import METRICS
 from odedm.report.figures import style
 from odedm.report.figures.all_figures import report_figures
@@ -135,11 +134,7 @@ def _listed(names: Sequence[str]) -> str:
 
 def _settings(group: Group) -> list[tuple[str, str]]:
     """Return a group's configuration as names and values."""
-    pairs = [
-        (printable(key), printable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), 200))
-        for key, value in group.settings.items()
-        if key != "class names"
-    ]
+    pairs = [(printable(key), printable_value(value)) for key, value in group.settings.items() if key != "class names"]
     return [*pairs, ("classes", printable(", ".join(group.classes), 2000))]
 
 

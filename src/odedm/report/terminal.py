@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from io import StringIO
 from typing import Any
@@ -14,7 +13,7 @@ from rich.text import Text
 
 from odedm.core.configuration import settings_of
 from odedm.core.plain_data import flatten
-from odedm.core.text import printable
+from odedm.core.text import printable, printable_value
 from odedm.report.columns import ACC_MEAN, FORGETTING
 from odedm.report.labels import memory_name
 from odedm.report.published_number import TOO_FEW
@@ -127,6 +126,4 @@ def _described(result: Result) -> dict[str, dict[str, str]]:
 
 
 def _plain(value: object) -> str:
-    if value is None:
-        return "none"
-    return printable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), 200)
+    return "none" if value is None else printable_value(value)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from odedm.core.plain_data import ABSENT, dict_diff
-from odedm.core.text import printable
+from odedm.core.text import printable_value
 from odedm.results.metrics import TITLES
 from odedm.results.result import Result
 
@@ -74,9 +73,7 @@ def _texts(left: Any, right: Any) -> tuple[str, str]:
 
 
 def _text(value: Any) -> str:
-    if value is ABSENT:
-        return "—"
-    return printable(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False), 80)
+    return "—" if value is ABSENT else printable_value(value, 80)
 
 
 def _outcome(first: Result, second: Result) -> list[Row]:
