@@ -57,6 +57,7 @@ OPTIONAL |= {
 }
 OPTIONAL |= {"sentence_transformers": {"training/embedder.py"}}
 OPTIONAL |= {"avalanche": {"integrations/avalanche.py"}, "utils": {"integrations/mammoth.py"}}  # Mammoth's utils
+OPTIONAL |= {"pyarrow": {"data/parquet.py"}}
 OPTIONAL |= {"wandb": {"training/loggers.py"}, "ray": {"execute/ray_connection.py"}, "pandas": {"report/notebook.py"}}
 
 

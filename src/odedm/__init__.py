@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from odedm.core.rows import ColumnSpec, MemoryPart, ModelView, Rows, Task
     from odedm.core.store import Store
     from odedm.data.opening import load_dataset
+    from odedm.data.parquet import parquet_batches
     from odedm.execute.embedding import embed
     from odedm.learner.endless_memory import LearnerEvent
     from odedm.learner.online_learner import Learner
@@ -107,6 +108,7 @@ _HOMES = {
     "WandB": "training.loggers",
     "LearnerLog": "training.training_log",
     "load_dataset": "data.opening",
+    "parquet_batches": "data.parquet",
     "Dataset": "stream.dataset",
     "from_arrays": "stream.dataset",
     "blobs": "stream.synthetic",
@@ -172,6 +174,7 @@ __all__ = [
     "from_torch",
     "load",
     "load_dataset",
+    "parquet_batches",
     "prequential",
     "prototypes_per_class",
     "recipe",

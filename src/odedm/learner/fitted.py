@@ -22,6 +22,7 @@ from odedm.core.validators import Choice
 from odedm.learner.arrivals import Arrivals
 from odedm.learner.endless_memory import LearnerEvent, candidate_rows
 from odedm.learner.estimator import Classifier, Estimator, NotYetFit, labelled_rows
+from odedm.learner.fit_stream import FitsStreams
 from odedm.learner.label_encoder import LabelEncoder
 from odedm.learner.online_engine import OnlineEngine
 from odedm.learner.turns import Turns
@@ -144,7 +145,7 @@ class Fitted:
         return [self.labels.number(label) for label in listed]
 
 
-class FittedLearner(Estimator, Classifier):
+class FittedLearner(Estimator, Classifier, FitsStreams):
     """The side of a learner that reads and changes nothing."""
 
     threads: int
