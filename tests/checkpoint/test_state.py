@@ -222,22 +222,22 @@ def test_optimizers_go_on_where_they_were(make):
     def build():
         torch.manual_seed(1)
         net = MLP((4,), 3)
-        return {"net": net, "optimiser": make(list(net.parameters()))}
+        return {"net": net, "optimizer": make(list(net.parameters()))}
 
     def train(parts, steps):
         x = torch.arange(20.0).view(5, 4) / 10
         for _ in range(steps):
-            parts["optimiser"].zero_grad()
+            parts["optimizer"].zero_grad()
             parts["net"](x).square().mean().backward()
-            parts["optimiser"].step()
+            parts["optimizer"].step()
         return parts
 
     straight = train(build(), 6)
     half, other = train(build(), 3), train(build(), 1)
-    other["optimiser"].param_groups[0]["weight_decay"] = 7.0
+    other["optimizer"].param_groups[0]["weight_decay"] = 7.0
     new = moved(half, other)
     parameters = list(new["net"].parameters())
-    assert [parameter for group in new["optimiser"].param_groups for parameter in group["params"]][0] is parameters[0]
+    assert [parameter for group in new["optimizer"].param_groups for parameter in group["params"]][0] is parameters[0]
     assert equal_states(state_tree(straight), state_tree(train(new, 3))) == []
 
 

@@ -306,7 +306,7 @@ def declare(kind: type[Method]) -> None:
     ...     share: float = 0.1
     ...     means: Tensor
     >>> declare(Mine)
-    >>> [own.name for own in fields(Mine) if own.init][-3:], Mine.lr
+    >>> [field.name for field in fields(Mine) if field.init][-3:], Mine.lr
     (['weight_decay', 'optimizer_factory', 'share'], 0.5)
     """
     for cls in reversed(kind.__mro__):

@@ -177,8 +177,8 @@ def hypergradient(
         by_rates = by_rates - adjoint * slope.detach().clamp(-clip, clip)
         if second_order:
             direction = torch.where(slope.detach().abs() <= clip, rates * adjoint, 0.0)
-            (bend,) = torch.autograd.grad(slope, start, grad_outputs=direction)
-            adjoint = adjoint - bend
+            (product,) = torch.autograd.grad(slope, start, grad_outputs=direction)
+            adjoint = adjoint - product
     return Hypergradient(total, adjoint.detach(), by_rates.detach())
 
 

@@ -45,26 +45,26 @@ def _squares(
     c = tl.program_id(0) // outs * IN + tl.arange(0, IN)
     up, left = tap // across * apart_down - pad_up, tap % across * apart_right - pad_left
     places = out_height * out_width
-    each = tl.cdiv(rows, splits)
+    share = tl.cdiv(rows, splits)
     total = tl.zeros((OUT, IN), tl.float32)
-    for row in range(split * each, tl.minimum(split * each + each, rows)):
+    for row in range(split * share, tl.minimum(split * share + share, rows)):
         long = tl.cast(row, tl.int64)
         gone, come = slope + long * places * out_channels, x + long * height * width * channels
-        own = tl.zeros((OUT, IN), tl.float32)
+        gradient = tl.zeros((OUT, IN), tl.float32)
         if ONE:  # no inner loop, so that the loads of the next row can begin early
             g, v = _pair(
                 gone, come, 0, o, c, up, left, places, height, width, channels, out_width, out_channels,
                 step_down, step_right, PLACES,
             )  # fmt: skip
-            own = tl.dot(tl.trans(g), v, own, input_precision=PRECISION)
+            gradient = tl.dot(tl.trans(g), v, gradient, input_precision=PRECISION)
         else:
             for begin in range(0, places, PLACES):
                 g, v = _pair(
                     gone, come, begin, o, c, up, left, places, height, width, channels, out_width, out_channels,
                     step_down, step_right, PLACES,
                 )  # fmt: skip
-                own = tl.dot(tl.trans(g), v, own, input_precision=PRECISION)
-        total += own * own
+                gradient = tl.dot(tl.trans(g), v, gradient, input_precision=PRECISION)
+        total += gradient * gradient
     at = ((split * out_channels + o[:, None]).to(tl.int64) * taps + tap) * channels + c[None, :]
     tl.store(part + at, total, mask=(o < out_channels)[:, None] & (c < channels)[None, :])
 
@@ -95,10 +95,10 @@ def conv_squares(x: Tensor, slope: Tensor, layer: nn.Conv2d) -> Tensor:
 
     `x` [n, c, h, w] enters the convolution, `slope` [n, o, h', w'] is the gradient of what leaves it.
     """
-    x, slope = (each.contiguous(memory_format=torch.channels_last) for each in (x, slope.to(x.dtype)))
+    x, slope = (tensor.contiguous(memory_format=torch.channels_last) for tensor in (x, slope.to(x.dtype)))
     (n, channels, height, width), (_, out_channels, out_height, out_width) = x.shape, slope.shape
     down, across = layer.kernel_size
-    out, into = (max(FEWEST, min(TILE, triton.next_power_of_2(each))) for each in (out_channels, channels))
+    out, into = (max(FEWEST, min(TILE, triton.next_power_of_2(number))) for number in (out_channels, channels))
     tiles = triton.cdiv(out_channels, out) * triton.cdiv(channels, into)
     splits = max(1, min(n, PROGRAMS // (tiles * down * across)))
     places = max(FEWEST, min(PLACES, triton.next_power_of_2(out_height * out_width)))
@@ -123,15 +123,15 @@ def _normalise(
     middle, square = tl.zeros((WIDTH,), tl.float32), tl.zeros((WIDTH,), tl.float32)
     for begin in range(0, places, STRETCH):
         place = begin + tl.arange(0, STRETCH)
-        there = (place < places)[:, None] & inside[None, :]
-        value = tl.load(x + start + place[:, None] * channels + channel[None, :], mask=there, other=0.0)
+        is_place = (place < places)[:, None] & inside[None, :]
+        value = tl.load(x + start + place[:, None] * channels + channel[None, :], mask=is_place, other=0.0)
         middle += tl.sum(value.to(tl.float32), 0)
     middle /= places
     for begin in range(0, places, STRETCH):
         place = begin + tl.arange(0, STRETCH)
-        there = (place < places)[:, None] & inside[None, :]
-        value = tl.load(x + start + place[:, None] * channels + channel[None, :], mask=there, other=0.0)
-        off = tl.where(there, value.to(tl.float32) - middle[None, :], 0.0)
+        is_place = (place < places)[:, None] & inside[None, :]
+        value = tl.load(x + start + place[:, None] * channels + channel[None, :], mask=is_place, other=0.0)
+        off = tl.where(is_place, value.to(tl.float32) - middle[None, :], 0.0)
         square += tl.sum(off * off, 0)
     speed = 1.0 / tl.sqrt(square / places + eps)
     tl.store(centre + image * channels + channel, middle, mask=inside)
@@ -140,25 +140,25 @@ def _normalise(
     shift = tl.load(bias + channel, mask=inside, other=0.0)
     for begin in range(0, places, STRETCH):
         place = begin + tl.arange(0, STRETCH)
-        there = (place < places)[:, None] & inside[None, :]
+        is_place = (place < places)[:, None] & inside[None, :]
         at = start + place[:, None] * channels + channel[None, :]
-        value = tl.load(x + at, mask=there, other=0.0).to(tl.float32)
+        value = tl.load(x + at, mask=is_place, other=0.0).to(tl.float32)
         value = (value - middle[None, :]) * scale[None, :] + shift[None, :]
         if has_residual:
-            value += tl.load(residual + at, mask=there, other=0.0).to(tl.float32)
+            value += tl.load(residual + at, mask=is_place, other=0.0).to(tl.float32)
         if relu:
             value = tl.where(value < 0.0, 0.0, value)
-        tl.store(y + at, value.to(y.dtype.element_ty), mask=there)
+        tl.store(y + at, value.to(y.dtype.element_ty), mask=is_place)
 
 
 @triton.jit
-def _slope(x, y, dy, at, there, middle, speed, relu):
+def _slope(x, y, dy, at, is_place, middle, speed, relu):
     """The gradient behind the cut, and x̂, of some places."""
-    slope = tl.load(dy + at, mask=there, other=0.0).to(tl.float32)
+    slope = tl.load(dy + at, mask=is_place, other=0.0).to(tl.float32)
     if relu:
-        slope = tl.where(tl.load(y + at, mask=there, other=0.0) > 0, slope, 0.0)
-    value = tl.load(x + at, mask=there, other=0.0).to(tl.float32)
-    return slope, tl.where(there, (value - middle[None, :]) * speed[None, :], 0.0)
+        slope = tl.where(tl.load(y + at, mask=is_place, other=0.0) > 0, slope, 0.0)
+    value = tl.load(x + at, mask=is_place, other=0.0).to(tl.float32)
+    return slope, tl.where(is_place, (value - middle[None, :]) * speed[None, :], 0.0)
 
 
 @triton.jit(do_not_specialize=["places", "has_residual", "relu"])
@@ -174,9 +174,9 @@ def _descend(
     shift, turn = tl.zeros((WIDTH,), tl.float32), tl.zeros((WIDTH,), tl.float32)
     for begin in range(0, places, STRETCH):
         place = begin + tl.arange(0, STRETCH)
-        there = (place < places)[:, None] & inside[None, :]
+        is_place = (place < places)[:, None] & inside[None, :]
         at = start + place[:, None] * channels + channel[None, :]
-        slope, value = _slope(x, y, dy, at, there, middle, speed, relu)
+        slope, value = _slope(x, y, dy, at, is_place, middle, speed, relu)
         shift += tl.sum(slope, 0)
         turn += tl.sum(slope * value, 0)
     tl.store(by_weight + image * channels + channel, turn, mask=inside)
@@ -184,13 +184,13 @@ def _descend(
     scale = speed * tl.load(weight + channel, mask=inside, other=0.0)
     for begin in range(0, places, STRETCH):
         place = begin + tl.arange(0, STRETCH)
-        there = (place < places)[:, None] & inside[None, :]
+        is_place = (place < places)[:, None] & inside[None, :]
         at = start + place[:, None] * channels + channel[None, :]
-        slope, value = _slope(x, y, dy, at, there, middle, speed, relu)
+        slope, value = _slope(x, y, dy, at, is_place, middle, speed, relu)
         if has_residual:
-            tl.store(dresidual + at, slope.to(dresidual.dtype.element_ty), mask=there)
+            tl.store(dresidual + at, slope.to(dresidual.dtype.element_ty), mask=is_place)
         slope -= (shift / places)[None, :] + value * (turn / places)[None, :]
-        tl.store(dx + at, (scale[None, :] * slope).to(dx.dtype.element_ty), mask=there)
+        tl.store(dx + at, (scale[None, :] * slope).to(dx.dtype.element_ty), mask=is_place)
 
 
 class RowNormalised(torch.autograd.Function):
