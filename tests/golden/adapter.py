@@ -67,13 +67,17 @@ class Words:
 
 
 def nested(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of b1acfb6 with those of the selection in one; its defaults were all rows, as candidates and in DAC."""
+    """Settings of b1acfb6 with those of the selection in one, and its defaults.
+
+    They were the method's own short-term policy, prototypes by Sinkhorn, and all rows as candidates and in DAC.
+    """
     from odedm.selection.flat_settings import FLAT, of_clusters_there_are, selection_from
 
     chosen = {name: value for name, value in settings.items() if name in FLAT}
     exact = {} if chosen.get("dac", ()) is None else {"dac_sample": None}
     rest = {name: value for name, value in settings.items() if name not in FLAT}
-    return {"candidates": "task", **rest, "selection": selection_from(of_clusters_there_are({**chosen, **exact}))}
+    selection = selection_from({"distance": "sinkhorn", **of_clusters_there_are({**chosen, **exact})})
+    return {"candidates": "task", "short_policy": "native", **rest, "selection": selection}
 
 
 def dual(name: str) -> Callable[..., Any]:
@@ -86,7 +90,7 @@ def learner(method: Any = "derpp", **settings: Any) -> Any:
     odedm = import_module("odedm")
     memory = settings.get("memory", 200)
     if isinstance(memory, int) and not isinstance(memory, bool):
-        settings["memory"] = odedm.ODEDM(memory, candidates=memory // 20 if memory >= 20 else "task")
+        settings["memory"] = dual("ODEDM")(memory, candidates=memory // 20 if memory >= 20 else "task")
     if "lr" not in {**settings, **settings.get("options", {})}:
         kind = import_module("odedm.core.registry").METHODS[method].load()
         settings["lr"] = kind.lr

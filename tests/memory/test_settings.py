@@ -3,10 +3,25 @@
 import pytest
 import torch
 
-from odedm import DAC, L2, MMD, ODEDM, Experiment, Herding, Native, Prototypes, Sinkhorn, UsageError, blobs, train
+from odedm import (
+    DAC,
+    L2,
+    MMD,
+    ODEDM,
+    DualMemory,
+    Experiment,
+    Herding,
+    Native,
+    Prototypes,
+    Sinkhorn,
+    UsageError,
+    blobs,
+    train,
+)
 from odedm.memory.build_context import StreamShape
 from odedm.memory.settings import memory_from_dict, memory_to_dict, prototype_selector
 from odedm.selection import distance
+from odedm.selection.prototype_settings import name_of
 from odedm.training.preparation import prepare
 
 
@@ -167,3 +182,53 @@ def test_a_share_that_cannot_be_had_says_what_to_do_about_what_was_given():
     assert ODEDM(5, rho=0).resolve(shape, "reservoir").k == 0
     with pytest.raises(UsageError, match=r"The largest k that fits is 0; or raise the capacity to 16\.$"):
         ODEDM(5, k=2).resolve(shape, "reservoir")
+
+
+def resolved(capacity, method_policy="reservoir", **settings):
+    return ODEDM(capacity, **settings).resolve(StreamShape(tasks=5, classes_per_task=2), native=method_policy)
+
+
+def test_where_classes_have_few_rows_they_have_equally_many_and_the_nearest_ones_are_kept():
+    few, more = resolved(50), resolved(51)
+    assert (few.short_policy, few.selection) == ("balanced-reservoir", Prototypes("l2", dac=None))
+    assert (more.short_policy, name_of(more.selection.distance)) == ("reservoir", "sinkhorn")
+    assert more.selection.dac
+    assert (few.rho, more.rho) == (0.25, 0.25)
+
+
+@pytest.mark.parametrize("settings", [{"k": 0}, {"rho": 0}])
+def test_without_prototypes_the_memory_is_the_methods_own(settings):
+    assert resolved(20, **settings).short_policy == "reservoir"
+    assert DualMemory(20, **settings).settings.short_policy == "reservoir"
+
+
+@pytest.mark.parametrize("settings", [{"short_policy": "native"}, {"short_policy": "reservoir"}])
+def test_what_is_given_counts_whatever_classes_have(settings):
+    assert resolved(20, **settings).short_policy == "reservoir"
+    assert resolved(20, **settings, selection="sinkhorn").selection.dac
+    assert resolved(20, method_policy="herded").short_policy == "herded"
+    assert resolved(500, short_policy="balanced-reservoir").short_policy == "balanced-reservoir"
+
+
+def test_classes_of_unequal_tasks_count_once():
+    shape = StreamShape.of(((0, 1), (1, 2), (3,)))
+    assert [ODEDM(rows, k=1).resolve(shape, "reservoir").short_policy for rows in (20, 21)] == [
+        "balanced-reservoir",
+        "reservoir",
+    ]
+
+
+def test_where_nobody_knows_the_classes_they_have_equally_many_rows():
+    memory = DualMemory(500)
+    assert (memory.settings.short_policy, memory.settings.selection) == (
+        "balanced-reservoir",
+        Prototypes("l2", dac=None),
+    )
+    assert DualMemory(500, short_policy="native").settings.short_policy == "reservoir"
+
+
+@pytest.mark.parametrize("capacity", [20, 500])
+def test_the_papers_memory_does_not_follow_the_defaults(capacity):
+    memory = ODEDM.paper(capacity, rho=0.5).resolve(StreamShape(tasks=5, classes_per_task=2), native="reservoir")
+    assert memory.short_policy == "reservoir"
+    assert memory.selection.dac == DAC(3, 2, distance=Sinkhorn(epsilon=0.05), sample=None)

@@ -14,9 +14,9 @@ from odedm.cli.dotted_settings import PARTS, Given, group_of, in_its_type, merge
 from odedm.core.configuration import IN_SIGHT, Setting, default_of, settings_of
 from odedm.core.errors import UsageError, choose
 from odedm.core.plugin_modules import load_plugins, name_in_file
-from odedm.core.registry import MEMORIES, POLICIES
+from odedm.core.registry import MEMORIES, POLICIES, WITHOUT_CLUSTERS
 from odedm.core.validators import Bool, Choice, Float, Int, NamedValues, refused
-from odedm.memory.settings import KINDS, OF_TERM, AnyMemory, memory_from_flat
+from odedm.memory.settings import KINDS, ODEDM, OF_TERM, AnyMemory, memory_from_flat
 from odedm.selection.flat_settings import beside
 from odedm.training.experiment import Experiment
 
@@ -170,6 +170,22 @@ def experiment_from(given: Given, before: Mapping[str, Any] | None = None) -> Ex
         kept = {} if settings.get(part, before.get(part)) != before.get(part) else before.get(table, {})
         settings[table] = {**kept, **settings.get(table, {})}  # not those of another method or net
     return replace(Experiment.from_dict({**before, **settings}), memory=memory_from(given, before["memory"]))
+
+
+def with_paper_memory(given: Given) -> Given:
+    """Return what was given, and beside it every setting of ODEDM as `ODEDM.paper` has it.
+
+    >>> memory_from(with_paper_memory({"rho": 0.5})) == ODEDM.paper(100, rho=0.5)
+    True
+    """
+    if given.get("memory", ODEDM.name) != ODEDM.name:
+        raise UsageError(f"--paper is for the memory 'odedm'; '{given['memory']}' was given. Leave one of them out.")
+    sizes = {name: given[name] for name in ("rho", "distance") if given.get(name) not in (None, *WITHOUT_CLUSTERS)}
+    preset = ODEDM.paper(given.get("capacity", default_of(ODEDM, "capacity")), **sizes).flat()
+    idle = {*(["rho"] if "k" in given else []), *(OF_TERM if given.get("replay") == "union" else [])}
+    # a sample of None is a choice, that of all rows; other settings without a value are not there
+    known = {n: v for n, v in preset.items() if n not in idle and (v is not None or n == "dac_sample")}
+    return {**beside(known, given), **given}
 
 
 def memory_from(given: Given, before: Mapping[str, Any] | None = None) -> AnyMemory:

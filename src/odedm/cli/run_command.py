@@ -16,7 +16,7 @@ from odedm.cli import console
 from odedm.cli.console import SOME_FAILED, echo, echo_json, log, out
 from odedm.cli.data_command import import_if_path
 from odedm.cli.dotted_settings import Given
-from odedm.cli.generated_options import Checkpoints, Log, experiment_from, opt, with_settings
+from odedm.cli.generated_options import Checkpoints, Log, experiment_from, opt, with_paper_memory, with_settings
 from odedm.cli.progress_display import log_idle_odedm, shown
 from odedm.core.configuration import default_of, settings_of
 from odedm.core.errors import UsageError
@@ -54,6 +54,7 @@ def run(
     ] = None,
     recipe: Annotated[str | None, opt("What we recommend for data and capacity: best.", "What", metavar="NAME")] = None,
     memory: Annotated[str | None, opt(f"{' | '.join(MEMORIES)}.", "Memory", default="odedm", metavar="NAME")] = None,
+    paper: Annotated[bool, opt("ODEDM as in the paper, but for what is given.", "Memory", "--paper")] = False,
     lr: Annotated[float | None, opt("Learning rate.", "Method", default="the method's", metavar="X")] = None,
     weights: Annotated[
         str | None,
@@ -81,6 +82,8 @@ def run(
             given["net_options"] = with_keyword("--set", given.get("net_options", {}), name, value)
     if memory is not None:
         given["memory"] = memory
+    if paper:
+        given = with_paper_memory(given)
     if "data" in given or before is None:
         given["data"] = import_if_path(given.get("data", Experiment().data))
     if recipe is not None:

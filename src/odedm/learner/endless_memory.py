@@ -20,7 +20,6 @@ from odedm.memory.candidate_pool import ClassReservoirPool
 from odedm.memory.dual import DualBuffer
 from odedm.memory.open_stream import Generators, build_dual, filled, reads_tasks, short_term_policy
 from odedm.memory.settings import ODEDM, MemorySettings, Native, NoMemory, Reservoir
-from odedm.selection.prototype_settings import Prototypes
 
 RAW = ("image", "label", "index")
 """The columns of a row that are not the method's: `index` is its place in the stream."""
@@ -47,17 +46,14 @@ class LearnerEvent:
 def settle_memory(given: Any, native: str) -> tuple[MemorySettings, str]:
     """Return a memory's settings with defaults filled in and its short-term policy; refuse what cannot be kept.
 
-    A number of rows stands for an ODEDM with as many short-term rows of every class: in a long stream few rows of a
-    class that joins late would be among a uniform sample of everything. A policy of the method's own stays.
+    A number of rows stands for an ODEDM, which by default has as many short-term rows of every class: in a long stream
+    few rows of a class that joins late would be among a uniform sample of everything. A method's own policy stays.
 
     >>> settings, policy = settle_memory(200, native="reservoir")
     >>> settings.rho, policy
     (0.25, 'balanced-reservoir')
     """
-    settings = given
-    if isinstance(given, int) and not isinstance(given, bool):
-        policy = "balanced-reservoir" if native == "reservoir" else "native"
-        settings = ODEDM(given, short_policy=policy, selection=Prototypes(distance="l2", dac=None))
+    settings = ODEDM(given) if isinstance(given, int) and not isinstance(given, bool) else given
     if isinstance(given, NoMemory):
         settings = Reservoir(0)
     if not isinstance(settings, Reservoir | Native | ODEDM):
@@ -70,9 +66,10 @@ def settle_memory(given: Any, native: str) -> tuple[MemorySettings, str]:
             "A learner's memory is a number of rows, as stored logits grow with its classes; "
             f"{settings.capacity!r} was given. learner.bytes says what it holds."
         )
-    policy = short_term_policy(settings, native)
     if isinstance(settings, ODEDM):
+        settings = settings.for_rows_per_class(None, native)
         settings = replace(settings, candidates=settings.candidates or "task")
+    policy = short_term_policy(settings, native)
     if reads_tasks(policy):
         raise UsageError(
             f"The memory policy '{policy}' chooses rows when a task ends, and a learner's stream has no tasks. Give "

@@ -40,12 +40,12 @@ class Learner(FittedLearner):
 
     Args:
         method: a name in `odedm list methods` of one that needs no borders (er, der, derpp, fdr …), or a Method class.
-        memory: an `ODEDM`, `Reservoir` or `Native`; a number n is an ODEDM with as many short-term rows of every class
-            and the nearest rows by l2 as prototypes. 200 is taken unless given, none by a method that keeps no rows
-            (ncm, slda, ranpac). With rho, at most ρλ rows are long-term, shared equally by the classes consolidated so
-            far; with k each class has k, until there is no room for more classes. Prototypes are chosen among
-            short-term rows, or with candidates=N among N rows of each class that is not yet consolidated; all of it
-            inside λ.
+        memory: an `ODEDM`, `Reservoir` or `Native`; a number n is an ODEDM, which by default has as many short-term
+            rows of every class and the nearest rows by l2 as prototypes. 200 is taken unless given, none by a method
+            that keeps no rows (ncm, slda, ranpac). With rho, at most ρλ rows are long-term, shared equally by the
+            classes consolidated so far; with k each class has k, until there is no room for more classes. Prototypes
+            are chosen among short-term rows, or with candidates=N among N rows of each class that is not yet
+            consolidated; all of it inside λ.
         net: a name in `odedm list nets`, "auto", an `nn.Module` of your own that ends with a linear layer, of which a
             copy is trained, or a class or function that makes one. Any number of outputs will do: the first label that
             comes has the first, and more are added as classes join.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from odedm.core.options import options_of, read_options
@@ -30,6 +31,15 @@ class StreamShape:
     tasks: int
     classes_per_task: int
     task_classes: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def classes(self) -> int:
+        """How many classes there are in all.
+
+        >>> StreamShape(5, 2).classes, StreamShape.of(((0,), (0, 1))).classes
+        (10, 2)
+        """
+        return len({*chain(*self.task_classes)}) or self.tasks * self.classes_per_task
 
     @classmethod
     def of(cls, labels: tuple[tuple[int, ...], ...]) -> StreamShape:

@@ -166,6 +166,8 @@ def settle(configuration: Any) -> MemorySettings:
         raise UsageError(f"A live memory's capacity is a number of rows; {settings.capacity!r} was given.")
     if not settings.capacity:
         raise UsageError("A live memory needs room: capacity must be 1 row or more; 0 was given.")
+    if isinstance(settings, ODEDM):
+        settings = settings.for_rows_per_class(None, "reservoir")
     policy = short_term_policy(settings)
     if POLICIES[policy].load().needs_method:
         known = ", ".join(name for name, entry in POLICIES.items() if not entry.load().needs_method)

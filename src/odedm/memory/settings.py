@@ -29,7 +29,7 @@ from odedm.memory.build_context import BuildContext, StreamShape, check_policy_o
 from odedm.memory.paper_preset import AUXILIARY, REST, paper_selection
 from odedm.memory.single_memory import POLICY_OPTIONS, ROWS, Native, NoMemory, Reservoir
 from odedm.selection.flat_settings import FLAT, flattened, selection_from
-from odedm.selection.prototype_settings import Prototypes, Selection, as_selection, filled_in, selector
+from odedm.selection.prototype_settings import L2, Prototypes, Selection, as_selection, filled_in, selector
 
 if TYPE_CHECKING:
     from odedm.memory.dual import AnyBuffer
@@ -52,6 +52,10 @@ __all__ = [
 
 DEFAULT_RHO = 0.25
 """The long-term share where neither rho nor k is given."""
+FEW_ROWS = 5
+"""Up to so many rows of the memory for each class, defaults are those for few rows (docs/consolidation.md)."""
+BALANCED = "balanced-reservoir"
+FEW_ROWS_SELECTION, USUAL_SELECTION = Prototypes(L2(), dac=None), Prototypes()
 OF_TERM: dict[str, Any] = {"gamma": 1.0, "gamma_rule": "fixed"}
 """Settings of the auxiliary term, with what stands in files of a memory without one."""
 
@@ -65,7 +69,8 @@ class ODEDM:
         rho: long-term share of them in the end (ρ), 0.25 unless k is given; rounded to whole rows a class, halves up.
         k: prototypes of each class; where both are given k counts and rho is its label. k=0 or rho=0 pins nothing.
         selection: how prototypes are chosen: `Prototypes(distance=…, dac=DAC(…))`, `Herding()` or `Random()`; the name
-            of a distance stands for prototypes by it.
+            of a distance stands for prototypes by it. Unless given `Prototypes()`, or the nearest rows by l2 where a
+            class has `FEW_ROWS` rows of the memory or fewer, or nobody knows how many classes come.
         replay: how a method meets the long-term rows, a name in `odedm list replays`; "auto" is what suits the method
             (docs/consolidation.md), and the auxiliary term where gamma or gamma_rule is given.
         gamma: weight of the auxiliary cross-entropy term, 1 unless given; "union" has no such term.
@@ -74,11 +79,14 @@ class ODEDM:
             number per class that counts inside λ. "task" in runs unless given; else see `DualMemory`.
         rows_per_prototype: rows that each prototype keeps.
         short_policy: how short-term rows are chosen, the method's own ("native") or a name in `odedm list policies`.
+            "auto" is the method's own; where that is a plain reservoir and classes have few rows, or nobody knows how
+            many come, it is "balanced-reservoir", as many rows of every class.
         annotate: when logits of long-term rows are taken, at the task's "end" or as they arrived in the "stream".
         policy_options: options of the short-term policy by name.
 
-    >>> ODEDM(20, rho=0.5).resolve(StreamShape(tasks=4, classes_per_task=2), native="reservoir").k
-    2
+    >>> few = ODEDM(20, rho=0.5).resolve(StreamShape(tasks=4, classes_per_task=2), native="reservoir")
+    >>> few.k, few.short_policy, few.selection
+    (2, 'balanced-reservoir', Prototypes(distance=L2(), dac=None))
     """
 
     capacity: int = setting_field(**ROWS)
@@ -86,7 +94,7 @@ class ODEDM:
         Float(0, 1), None, "Long-term share of λ, ρ.", default_words=f"{DEFAULT_RHO} unless k is given"
     )
     k: int | None = setting_field(Int(0), None, "Prototypes per class.", default_words="by rho")
-    selection: Selection = field(default=Prototypes(), kw_only=True)
+    selection: Selection | None = field(default=None, kw_only=True)
     replay: str = setting_field(
         Choice("replay mode", REPLAYS, also=("auto",)),
         "auto",
@@ -108,7 +116,9 @@ class ODEDM:
     )
     rows_per_prototype: int = setting_field(Int(1), 1, "Rows kept per prototype.")
     short_policy: str = setting_field(
-        Choice("short-term policy", POLICIES, also=("native",)), "native", "How short-term rows are chosen."
+        Choice("short-term policy", POLICIES, also=("auto", "native")),
+        "auto",
+        "How short-term rows are chosen; auto: by the method, balanced where classes have few rows.",
     )
     annotate: str = setting_field(Choice("time of annotation", ANNOTATIONS), "end", "When long-term logits are taken.")
     policy_options: Mapping[str, Any] = setting_field(**POLICY_OPTIONS)
@@ -117,7 +127,8 @@ class ODEDM:
     name: ClassVar[str] = "odedm"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "selection", as_selection(self.selection))
+        if self.selection is not None:
+            object.__setattr__(self, "selection", as_selection(self.selection))
         check_settings(self)
         _check_weight(self)
         if self.annotate == "stream" and getattr(self.selection, "mixup", False):
@@ -175,14 +186,28 @@ class ODEDM:
         from odedm.memory.quotas import prototypes
 
         rho = DEFAULT_RHO if self.rho is None and self.k is None else self.rho
-        policy = native if self.short_policy == "native" else self.short_policy
-        candidates = self.candidates or "task"
-        known = replace(self, rho=rho, candidates=candidates, short_policy=policy, selection=filled_in(self.selection))
+        few = self.for_rows_per_class(self.capacity / max(1, shape.classes), native)
+        known = replace(few, rho=rho, candidates=self.candidates or "task", selection=filled_in(few.selection))
         resolved = replace(known, k=prototypes(known, shape))
-        check_policy_options(policy, self.policy_options)
-        resolved = replace(resolved, policy_options=read_policy_options(policy, self.policy_options))
+        check_policy_options(known.short_policy, self.policy_options)
+        resolved = replace(resolved, policy_options=read_policy_options(known.short_policy, self.policy_options))
         prototype_selector(resolved)  # refuses what cannot be chosen by, before anything runs
         return resolved
+
+    def for_rows_per_class(self, rows: float | None, native: str) -> ODEDM:
+        """Return short-term policy and selection filled in, for so many rows of a class; None where nobody knows.
+
+        Where classes have few rows, a uniform sample of the stream leaves some of them without any. With k=0 or rho=0
+        nothing is kept for good, and the memory is the method's own.
+        """
+        pins_nothing = self.k == 0 or (self.k is None and self.rho == 0)
+        few = (rows is None or rows <= FEW_ROWS) and not pins_nothing
+        policy = self.short_policy
+        if policy == "auto":
+            balanced = few and native == "reservoir" and not self.policy_options
+            policy = BALANCED if balanced else native
+        selection = self.selection or (FEW_ROWS_SELECTION if few else USUAL_SELECTION)
+        return replace(self, short_policy=native if policy == "native" else policy, selection=selection)
 
     def build(self, context: BuildContext) -> AnyBuffer:
         """Return the live memory."""
@@ -196,7 +221,7 @@ class ODEDM:
             classes, rng = context.shape.classes_per_task, context.rng("candidates")
             pool = ClassReservoirPool(self.candidates, fields, context.device, rng=rng, compartments=classes)
         room = self.capacity - (pool.reserved() if pool else 0)
-        policy = "reservoir" if self.short_policy == "native" else self.short_policy
+        policy = "reservoir" if self.short_policy in ("auto", "native") else self.short_policy
         buffer = context.policy(policy, room, self.policy_options)
         quota = class_quotas(self, context.shape) if self.k is None and context.shape.task_classes else self.k or 0
         return DualBuffer(
@@ -293,4 +318,4 @@ def _check_weight(memory: ODEDM) -> None:
 @cache
 def prototype_selector(memory: ODEDM) -> PrototypeSelector | None:
     """Return how a memory chooses prototypes, or None where it keeps none; made once for each configuration."""
-    return selector(memory.selection, memory.k, memory.rows_per_prototype) if memory.k else None
+    return selector(memory.selection or USUAL_SELECTION, memory.k, memory.rows_per_prototype) if memory.k else None

@@ -9,7 +9,7 @@ from importlib.resources import files
 from typing import Any
 
 from odedm.core.registry import DISTANCES, WITHOUT_CLUSTERS, normalize_name
-from odedm.memory.paper_preset import AUXILIARY, paper_preset
+from odedm.memory.paper_preset import AUXILIARY, REST, paper_preset
 from odedm.selection.flat_settings import OF_DAC
 from odedm.studies.grid import PLAIN, Grid
 
@@ -47,7 +47,8 @@ def with_explicit_settings(grid: Grid) -> tuple[Grid, ...]:
     """
     (data,) = grid.axes["data"]
     if data not in DATA:
-        usual = {name: (value,) for name, value in AUXILIARY.items()} | {"dac_sample": ("none",)}
+        usual = {name: (value,) for name, value in AUXILIARY.items()}
+        usual |= {"dac_sample": ("none",), "short_policy": (REST["short_policy"],)}
         return (replace(grid, axes={**({} if grid.axes["memory"] in WITHOUT_ODEDM else usual), **grid.axes}),)
     return tuple(_whole(grid, data, capacity) for capacity in grid.axes["capacity"])
 

@@ -20,7 +20,7 @@ from odedm.core.validators import Bool, Int, refused
 from odedm.data import cache as imported
 from odedm.data.opening import load_dataset
 from odedm.data.published import PUBLISHED
-from odedm.memory.settings import KINDS
+from odedm.memory.settings import KINDS, memory_from_flat
 from odedm.training.experiment import Experiment
 
 if TYPE_CHECKING:
@@ -107,8 +107,8 @@ def recipe(
         The experiment; `odedm.Run(plan).finish()` runs it, and `odedm.Run(plan, data)` on a `Dataset`.
 
     >>> plan = recipe("best", capacity=500, data="cifar100")
-    >>> plan.memory, plan.updates, plan.views
-    (ODEDM(capacity=500, rho=0.25, replay='auxiliary'), 6, 'strong')
+    >>> plan.memory.rho, plan.memory.replay, plan.updates, plan.views
+    (0.25, 'auxiliary', 6, 'strong')
     >>> recipe("best", capacity=500, data="cifar10").memory
     Reservoir(capacity=500)
     """
@@ -135,9 +135,9 @@ def recipe(
         amount, colourful = amount or seen, in_colour if colourful is None else colourful
     case = known[name].case(rows, amount, colour=colourful)
     options = {key: value for key, value in case.memory.items() if key != "name"}
-    memory: Any = KINDS[case.memory["name"]]
+    memory = memory_from_flat(KINDS[case.memory["name"]], {"capacity": rows, **options})
     chosen = {**case.settings, "data": getattr(data, "name", data), **settings}
-    return Experiment(memory(rows, **options), **chosen)
+    return Experiment(memory, **chosen)
 
 
 def _look_at(data: Any) -> tuple[int, bool]:

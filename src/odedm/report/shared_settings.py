@@ -9,9 +9,10 @@ from typing import Any
 from odedm.core.configuration import default_of, settings_of
 from odedm.core.options import options_of
 from odedm.core.plugins import is_built_in
-from odedm.core.registry import METHODS, NETS, RETRIEVALS, WITHOUT_CLUSTERS
+from odedm.core.registry import DISTANCES, METHODS, NETS, RETRIEVALS, WITHOUT_CLUSTERS
 from odedm.memory.build_context import StreamShape
-from odedm.memory.settings import ODEDM, memory_to_dict
+from odedm.memory.paper_preset import paper_dac, paper_preset
+from odedm.memory.settings import DEFAULT_RHO, ODEDM, memory_to_dict
 from odedm.report.labels import (
     ALWAYS_NAMED,
     ORDER,
@@ -24,7 +25,7 @@ from odedm.report.labels import (
     title_key,
 )
 from odedm.report.wording import canonical
-from odedm.selection.prototype_settings import as_selection
+from odedm.selection.prototype_settings import Sinkhorn, as_selection
 from odedm.training.experiment import Experiment
 
 FIRST = "limit"
@@ -47,11 +48,39 @@ def in_common(groups: Sequence[Settings]) -> list[str]:
     known = {key for settings in groups for key in settings}
     known -= {*ALWAYS_NAMED, "class names", *map(title_key, known)}
     first = dict.fromkeys((FIRST, *ALWAYS, *ORDER))
-    return [
+    words = [
         phrase
         for key in [*first, *sorted(known.difference(first))]
         if key in known and (phrase := _phrase(key, groups))
     ]
+    return words + _of_paper(groups)
+
+
+def _of_paper(groups: Sequence[Settings]) -> list[str]:
+    """Say whether ODEDM is as in the paper: in all runs, or with which methods."""
+    dual = [settings for settings in groups if settings["memory.name"] == ODEDM.name]
+    papers = [settings for settings in dual if is_as_in_paper(settings)]
+    methods = ", ".join(dict.fromkeys(map(method_name, papers)))
+    return [f"ODEDM as in the paper{'' if len(papers) == len(dual) else f' ({methods})'}"] if papers else []
+
+
+def is_as_in_paper(settings: Settings) -> bool:
+    """Return whether a run has every setting of `ODEDM.paper`, whatever its sizes, and its method's own policy.
+
+    >>> dual = {"method": "er", "memory.capacity": 200, "memory.rho": 0.5, "memory.short_policy": "reservoir"}
+    >>> like_paper = dual | {f"memory.{name}": value for name, value in paper_preset().items() if name not in dual}
+    >>> is_as_in_paper({**like_paper, "memory.dac": [3, 2], "memory.short_policy": "reservoir"})
+    True
+    >>> is_as_in_paper({**like_paper, "memory.dac": None, "memory.short_policy": "reservoir"})
+    False
+    """
+    distance, method = str(settings.get("memory.distance")), settings["method"]
+    if not is_built_in(distance) or distance not in DISTANCES or distance in WITHOUT_CLUSTERS:
+        return False
+    dac = paper_dac(settings["memory.capacity"], settings.get("memory.rho") or DEFAULT_RHO)
+    expected = {**paper_preset(distance), "dac": dac}
+    expected["short_policy"] = METHODS[method].load().policy if method in METHODS and is_built_in(method) else None
+    return all(canonical(settings.get(f"memory.{name}")) == canonical(value) for name, value in expected.items())
 
 
 def _phrase(key: str, groups: Sequence[Settings]) -> str:
@@ -119,5 +148,5 @@ def _odedm_defaults(method: str, distance: str) -> Settings:
     base = METHODS[method].load()
     memory = resolve_replay_mode(ODEDM(selection=as_selection(distance)), base)
     one_task = StreamShape(1, 1)  # nothing is pinned, so every λ and ρ fits
-    usual = memory_to_dict(memory.resolve(one_task, base.policy)) | {"distance": default_of(ODEDM, "distance")}
+    usual = memory_to_dict(memory.resolve(one_task, base.policy)) | {"distance": Sinkhorn.name}
     return usual | ({"dac": None} if distance in WITHOUT_CLUSTERS else {})

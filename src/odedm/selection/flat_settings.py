@@ -25,11 +25,18 @@ from odedm.selection.prototype_settings import (
 
 _OF_PROTOTYPES, _OF_SINKHORN, _OF_DAC = settings_of(Prototypes), settings_of(Sinkhorn), settings_of(DAC)
 FLAT: dict[str, Setting] = {
-    "distance": Setting(Choice("distance", DISTANCES), "Of rows to prototypes.", "ODEDM"),
+    "distance": Setting(
+        Choice("distance", DISTANCES),
+        "Of rows to prototypes.",
+        "ODEDM",
+        "sinkhorn; l2 where classes have few rows",
+        optional=True,
+    ),
     "dac": Setting(
         Pair(),
         "Divide and conquer before k-means: clusters, depth.",
         "ODEDM",
+        "3,4; none where classes have few rows",
         metavar="K,DEPTH|none",
         optional=True,
     ),
@@ -49,14 +56,17 @@ OF_DISTANCE = {"screen": "sinkhorn", "pair_epsilon": "sinkhorn", "ground": "sink
 """Whose setting it is."""
 
 
-def flattened(selection: Selection) -> dict[str, Any]:
-    """Return the settings of a selection by name; None for what it has none of.
+def flattened(selection: Selection | None) -> dict[str, Any]:
+    """Return the settings of a selection by name; None for what it has none of, and for all of one that is not given.
 
     >>> flat = flattened(Prototypes("l2", dac=None))
     >>> flat["distance"], flat["dac"], flat["dac_distance"]
     ('l2', None, None)
     """
-    flat: dict[str, Any] = dict.fromkeys(FLAT) | {"space": "features", "mixup": False}
+    flat: dict[str, Any] = dict.fromkeys(FLAT)
+    if selection is None:
+        return flat
+    flat |= {"space": "features", "mixup": False}
     if not isinstance(selection, Prototypes):
         return flat | {"distance": selection.name, "space": getattr(selection, "space", "features")}
     distance, dac = selection.distance, selection.dac
@@ -71,8 +81,8 @@ def flattened(selection: Selection) -> dict[str, Any]:
     return flat
 
 
-def selection_from(flat: Mapping[str, Any]) -> Selection:
-    """Make the selection of as many settings side by side as were given; refuse what would do nothing.
+def selection_from(flat: Mapping[str, Any]) -> Selection | None:
+    """Make the selection of as many settings side by side as were given, or None; refuse what would do nothing.
 
     >>> selection_from({"distance": "l2", "dac": (5, 3)})
     Prototypes(distance=L2(), dac=DAC(clusters=5, depth=3))
@@ -80,6 +90,8 @@ def selection_from(flat: Mapping[str, Any]) -> Selection:
     Traceback (most recent call last):
     odedm.UsageError: epsilon does nothing beside dac=none; 0.2 was given. Leave it out.
     """
+    if all(flat.get(name) is None for name in FLAT) and ("distance" in flat or "dac" not in flat):
+        return None
     given = {name: FLAT[name].validator.validate(name, value) for name, value in flat.items() if value is not None}
     distance, dac = given.get("distance", "sinkhorn"), given.get("dac")
     if "dac" not in flat and distance not in WITHOUT_CLUSTERS:
