@@ -60,7 +60,7 @@ def plot(files: list[Path], out: Path) -> None:
         axes.plot(ends, list(map(statistics.mean, columns)), color=color, label=f"commit {measured['commit'][:7]}")
     axes.axvline(measured["at"], color="#6b7280", linestyle=":", label="a row of 1e5")
     axes.set(xlabel="rows learned", ylabel="accuracy on 1 000 clean rows, %", ylim=(0, 102))
-    axes.legend(frameon=False, loc="lower right")
+    axes.legend(frameon=False, loc="center right")
     figure.savefig(out, dpi=120)
 
 
