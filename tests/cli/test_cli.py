@@ -10,6 +10,7 @@ import time
 import pytest
 from typer.testing import CliRunner
 
+import odedm
 from odedm.cli.app import app
 from odedm.cli.console import out
 from odedm.cli.list_command import LISTS
@@ -52,6 +53,23 @@ def test_json_is_alone_on_stdout(tmp_path):
     assert [each["experiment"]["seed"] for each in results] == [0, 1]
     assert all("acc_last" in each and "folder" in each for each in results)
     assert done.stderr == ""
+
+
+def test_the_papers_memory_is_one_word_and_the_caption_says_so(tmp_path):
+    done = call("run", *TINY, "--paper", "--rho", "0.5", "--out", tmp_path)
+    assert done.exit_code == 0, done.output
+    assert "ODEDM as in the paper" in call("report", tmp_path, "--latex").stdout
+    (path,) = tmp_path.rglob("result.json")
+    memory = Result.load(path).experiment["memory"]
+    preset = odedm.ODEDM.paper(30, rho=0.5).flat()
+    assert {**memory, "short_policy": "native", "k": None, "dac": (3, 2)} == {"name": "odedm", **preset}
+    assert memory["short_policy"] == "reservoir"
+
+
+def test_the_papers_memory_beside_another_is_refused(tmp_path):
+    done = call("run", *TINY, "--paper", "--memory", "reservoir", "--out", tmp_path)
+    assert done.exit_code == 2
+    assert "--paper is for the memory 'odedm'" in " ".join(plain(done.output).split())
 
 
 def test_every_option_reaches_the_result(tmp_path):
