@@ -44,13 +44,14 @@ L2, SINKHORN = Prototypes(distance="l2", dac=None), Prototypes(distance="sinkhor
 BASES = ("reservoir", "balanced reservoir")
 
 
-def memories(capacity: int) -> dict[str, Any]:
-    """Return the memories by name."""
+def memories(rows: int, classes: int) -> dict[str, Any]:
+    """Return the memories by name, of so many rows a class; ρ is .25, or .5 of one row, the least that it can be."""
+    capacity, quarter = rows * classes, 0.25 if rows > 1 else 0.5
     return {
         "reservoir": Reservoir(capacity),
         "balanced reservoir": Native(capacity, policy=BALANCED),
-        "ODEDM, own policy, Sinkhorn with DAC": ODEDM(capacity, 0.25, short_policy="native", selection=SINKHORN),
-        "ODEDM, balanced, L2, rho .25": ODEDM(capacity, 0.25, short_policy=BALANCED, selection=L2),
+        "ODEDM, own policy, Sinkhorn with DAC": ODEDM(capacity, quarter, short_policy="native", selection=SINKHORN),
+        "ODEDM, balanced, L2, rho .25": ODEDM(capacity, quarter, short_policy=BALANCED, selection=L2),
         "ODEDM, balanced, L2, rho .5": ODEDM(capacity, 0.5, short_policy=BALANCED, selection=L2),
         "ODEDM, balanced, herding, rho .5": ODEDM(capacity, 0.5, short_policy=BALANCED, selection=Herding()),
         "ODEDM, balanced, Sinkhorn with DAC, rho .5": ODEDM(capacity, 0.5, short_policy=BALANCED, selection=SINKHORN),
@@ -81,7 +82,7 @@ def runs(asked: argparse.Namespace, done: set[tuple[str, ...]]) -> Iterator[dict
         for stream in asked.streams.split(","):
             data = dataset(stream, asked.features, asked.limit)
             for rows in map(int, asked.rows.split(",")):
-                chosen = memories(rows * data.classes)
+                chosen = memories(rows, data.classes)
                 for method in asked.methods.split(","):
                     for name in asked.memories.split(";") if asked.memories else chosen:
                         key = {"stream": stream, "rows": rows, "method": method, "memory": name, "seed": seed}
