@@ -35,10 +35,10 @@ def short_term_policy(settings: MemorySettings, native: str = "reservoir") -> st
     """Return how short-term rows are chosen; `native` is the method's own way, and a loop of one's own has no method.
 
     >>> short_term_policy(ODEDM(50)), short_term_policy(Native(50, policy="herded"))
-    ('reservoir', 'herded')
+    ('balanced-reservoir', 'herded')
     """
     if isinstance(settings, ODEDM):
-        return native if settings.short_policy == "native" else settings.short_policy
+        return settings.for_rows_per_class(None, native).short_policy
     return "reservoir" if isinstance(settings, Reservoir) else settings.policy or native
 
 
