@@ -187,7 +187,9 @@ class ODEDM:
 
         rho = DEFAULT_RHO if self.rho is None and self.k is None else self.rho
         few = self.for_rows_per_class(self.capacity / max(1, shape.classes), native)
-        known = replace(few, rho=rho, candidates=self.candidates or "task", selection=filled_in(few.selection))
+        known = replace(
+            few, rho=rho, candidates=self.candidates or "task", selection=filled_in(few.selection or USUAL_SELECTION)
+        )
         resolved = replace(known, k=prototypes(known, shape))
         check_policy_options(known.short_policy, self.policy_options)
         resolved = replace(resolved, policy_options=read_policy_options(known.short_policy, self.policy_options))
