@@ -188,6 +188,13 @@ def resolved(capacity, method_policy="reservoir", **settings):
     return ODEDM(capacity, **settings).resolve(StreamShape(tasks=5, classes_per_task=2), native=method_policy)
 
 
+def test_none_of_divide_and_conquer_is_a_choice_and_a_stored_memory_without_one_has_none():
+    assert ODEDM.from_flat(dac_sample=None).selection == Prototypes(dac=DAC(sample=None))
+    assert ODEDM.from_flat(dac=None).selection == Prototypes(dac=None)
+    assert ODEDM.from_flat().selection is None
+    assert memory_from_dict(memory_to_dict(ODEDM(9))) == ODEDM(9)
+
+
 def test_where_classes_have_few_rows_they_have_equally_many_and_the_nearest_ones_are_kept():
     few, more = resolved(50), resolved(51)
     assert (few.short_policy, few.selection) == ("balanced-reservoir", Prototypes("l2", dac=None))

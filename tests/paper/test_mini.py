@@ -41,6 +41,8 @@ def test_every_run_of_the_paper_has_a_small_one_that_can_be_made() -> None:
     assert {plan.method for plan in small.values() if plan.data == "fashion-mini"} >= eight
     assert {plan.method for plan in small.values()} <= set(METHODS)
     kinds = {(plan.method, plan.data, plan.memory.capacity, plan.memory.name): plan for plan in small.values()}
+    dual = [plan.memory for plan in small.values() if plan.memory.name == "odedm"]
+    assert all(memory.selection and memory.short_policy != "auto" for memory in dual), "no default of today's"
     for signature, plan in small.items():
         if plan in kinds.values() or plan.memory.name == "odedm":
             prepared = prepare(replace(plan, device="cpu"), data[plan.data]).experiment

@@ -90,8 +90,8 @@ def selection_from(flat: Mapping[str, Any]) -> Selection | None:
     Traceback (most recent call last):
     odedm.UsageError: epsilon does nothing beside dac=none; 0.2 was given. Leave it out.
     """
-    if all(flat.get(name) is None for name in FLAT) and ("distance" in flat or "dac" not in flat):
-        return None
+    if not flat or ("distance" in flat and not any(value is not None for value in flat.values())):
+        return None  # a None of divide-and-conquer alone is a choice
     given = {name: FLAT[name].validator.validate(name, value) for name, value in flat.items() if value is not None}
     distance, dac = given.get("distance", "sinkhorn"), given.get("dac")
     if "dac" not in flat and distance not in WITHOUT_CLUSTERS:
