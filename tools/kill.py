@@ -1,10 +1,11 @@
 """Kill commands again and again, by random signals at random moments, and compare what they leave with calm ones.
 
-python tools/kill.py --kills 300 [--seed 0] [--only run lanes study import ray] [--workers 0.33] [--out FOLDER]
+python tools/kill.py --kills 300 [--seed 0] [--only run lanes study tune merge import learner memory ray] [--out FOLDER]
 
 Signals are KILL, TERM, INT, HUP and STOP with KILL after it; they go to the command itself or to one of its workers.
 What was killed is started again with the same words until it ends by itself. Compared bit for bit are accuracies,
-memories and imported tensors; a command that fails without being killed, does not end, writes a finished run again, or
+memories, imported tensors, packed results, and what a learner and a live memory are that were saved after each batch
+by `tools/saved_stream.py`; a command that fails without being killed, does not end, writes a finished run again, or
 leaves noise on its error stream counts as wrong.
 """
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,6 +23,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -45,6 +48,9 @@ seeds = {seeds}
 SIGNALS = ("KILL", "TERM", "INT", "HUP", "STOP")
 RUN = ["run", "--method", "derpp", "--memory", "odedm", "--data", "blobs", "--batch", "1", "--device", "cpu"]
 RUN += ["--capacity", "30", "--checkpoint", "60 steps"]
+TUNE = ["tune", "--method", "er", "--data", "blobs", "--lr", "0.05,0.1", "--seeds", "1", "--capacity", "30"]
+TUNE += ["--batch", "1", "--device", "cpu"]
+STREAM = Path(__file__).with_name("saved_stream.py")
 NOISE = ("Traceback", "BrokenPipe", "Exception ignored", "Fatal Python error")
 LONGEST = 900.0
 """Seconds after which a command hangs."""
@@ -54,7 +60,7 @@ PER_ROUND = 6
 
 @dataclass(frozen=True)
 class Scenario:
-    """A command that writes into a folder, and what of it must not depend on kills."""
+    """A command that writes into a folder, and what of it must not depend on kills; `words` are Python's."""
 
     words: Callable[[Path], list[str]]
     left: Callable[[Path], Any]
@@ -74,24 +80,59 @@ def tensors(out: Path) -> Any:
     return names, [path.read_bytes() for path in sorted(out.glob("*/*.npy"))]
 
 
+def odedm(*words: object) -> list[str]:
+    """The command `odedm` with these words."""
+    return ["-P", "-m", "odedm", *map(str, words)]
+
+
+def saved_answer(out: Path) -> Any:
+    """What a learner or a memory is in the end, and that nothing else is left beside its file."""
+    return sorted(path.name for path in out.iterdir()), (out / "answer.json").read_text()
+
+
+def merged(place: Path, out: Path) -> list[str]:
+    """The command that brings two files of packed results together in one of them, which is there from the start."""
+    first, second = (place / f"{name}.jsonl.gz" for name in ("first", "second"))
+    for number, path in enumerate((first, second)):
+        if not path.exists():
+            runs = place / f"runs-{number}"
+            train = odedm(*RUN, "--seeds", 3, "--seed", 3 * number, "--out", runs)
+            for words in (train, odedm("runs", "pack", runs, "--out", path)):
+                subprocess.run([sys.executable, *words], check=True, capture_output=True)
+    target = out / "both.jsonl.gz"
+    if not target.exists():
+        out.mkdir(parents=True)
+        shutil.copy(first, target)
+    return odedm("runs", "merge", second, target, "--out", target)
+
+
+def packed_bytes(out: Path) -> Any:
+    """The bytes of packed results, and that nothing else is left beside them."""
+    return {path.name: path.read_bytes() for path in out.iterdir()}
+
+
 def scenarios(place: Path, seeds: int = 1) -> dict[str, Scenario]:
     """Return all there are, by name."""
     study = place / "study.toml"
     study.write_text(STUDY.format(seeds=seeds), encoding="utf-8")
     known = {
-        "run": Scenario(lambda out: [*RUN, "--seeds", "1", "--out", str(out)], finished_runs),
-        "lanes": Scenario(lambda out: [*RUN, "--seeds", "4", "--workers", "2", "--out", str(out)], finished_runs),
-        "study": Scenario(lambda out: ["study", str(study), "--workers", "2", "--out", str(out)], finished_runs),
+        "run": Scenario(lambda out: odedm(*RUN, "--seeds", 1, "--out", out), finished_runs),
+        "lanes": Scenario(lambda out: odedm(*RUN, "--seeds", 4, "--workers", 2, "--out", out), finished_runs),
+        "study": Scenario(lambda out: odedm("study", study, "--workers", 2, "--out", out), finished_runs),
+        "tune": Scenario(lambda out: odedm(*TUNE, "--workers", 2, "--out", out), finished_runs, 2),
+        "merge": Scenario(partial(merged, place), packed_bytes, 2),
+        "learner": Scenario(lambda out: [str(STREAM), "learner", str(out)], saved_answer),
+        "memory": Scenario(lambda out: [str(STREAM), "memory", str(out)], saved_answer, 2),
         "import": Scenario(
             # once more where it was killed after it was done, which without --overwrite is refused
-            lambda _: ["data", "import", str(pictures(place)), "--as", "pictures", "--overwrite"],
+            lambda _: odedm("data", "import", pictures(place), "--as", "pictures", "--overwrite"),
             tensors,
             replaces=False,
         ),
     }
     if find_spec("ray") is not None:
         words = ["--backend", "ray", "--workers", "2", "--device", "cpu"]
-        known["ray"] = Scenario(lambda out: ["study", str(study), *words, "--out", str(out)], finished_runs, 1)
+        known["ray"] = Scenario(lambda out: odedm("study", study, *words, "--out", out), finished_runs, 1)
     return known
 
 
@@ -113,7 +154,7 @@ def begin(words: list[str], out: Path) -> subprocess.Popen[bytes]:
     """Start a command as a user would; what it says is added to a file."""
     with (out.parent / f"{out.name}.log").open("ab") as log:
         return subprocess.Popen(
-            [sys.executable, "-P", "-m", "odedm", *words],
+            [sys.executable, *words],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -196,7 +237,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", nargs="+", help="run, lanes, study, import, ray; all that are installed unless given")
+    parser.add_argument("--only", nargs="+", help="by name, all that are installed unless given")
     parser.add_argument("--workers", type=float, default=1 / 3, help="the share of signals that go to workers")
     parser.add_argument("--per-round", type=int, default=PER_ROUND, help="signals to one command at most")
     parser.add_argument("--study-seeds", type=int, default=1, help="of the study, which has 6 runs for each")
@@ -209,9 +250,9 @@ def main() -> None:
     names = given.only or list(known)
     calm, seconds = {}, {}
     for name in names:
-        begun = time.monotonic()
         out = place / f"{name}-calm"
-        if begin(known[name].words(out), out).wait(LONGEST):
+        words, begun = known[name].words(out), time.monotonic()
+        if begin(words, out).wait(LONGEST):
             raise SystemExit(f"undisturbed it failed: see '{out}.log'")
         calm[name], seconds[name] = known[name].left(out), time.monotonic() - begun
         print(f"{name}, undisturbed: {seconds[name]:.1f} s", flush=True)

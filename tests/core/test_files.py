@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -259,3 +261,15 @@ def test_a_link_is_written_through_and_stays_one(tmp_path) -> None:
     (tmp_path / "circle").symlink_to(tmp_path / "circle")
     with pytest.raises(UsageError, match="Cannot write '.*circle'"):
         write_bytes(tmp_path / "circle", b"")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="asks the system for processes as POSIX has it")
+def test_a_save_sweeps_what_a_killed_one_left_and_nothing_else(tmp_path) -> None:
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    left, working = (tmp_path / f".file.{number}.0123abcd" for number in (gone.pid, os.getpid()))
+    others = [tmp_path / f".file.1.{gone.pid}.0123abcd", tmp_path / f".file.{gone.pid}.0123abcd.old", working]
+    for path in (left, *others):
+        path.write_text("part")
+    files.write_for_user("learner", tmp_path / "file", lambda path: files.write_text(path, "whole"))
+    assert sorted(tmp_path.iterdir()) == sorted([tmp_path / "file", *others])

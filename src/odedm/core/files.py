@@ -139,9 +139,15 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def write_for_user(what: str, path: Path, write: Callable[[Path], object]) -> Path:
-    """Call `write` for a path that a user gave, and make the folders on its way; `what` it is, for the error."""
+    """Call `write` for a path that a user gave, and make the folders on its way; `what` it is, for the error.
+
+    What saves of processes that are gone have left beside it is removed.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        for left in _left_of(path.resolve()):
+            if _is_gone(int(left.name.split(".")[-2])):
+                left.unlink(missing_ok=True)
         write(path)
     except OSError as error:
         reason = error.strerror or error
@@ -211,15 +217,32 @@ def remove_stale(folder: Path) -> None:
 
     Only for who knows that no other process is at work on it.
     """
-    # whole names, as `_beside` has them: what is left of "a.1" is none of "a"'s
-    mark = re.compile(re.escape(f".{folder.name}.") + r"\d+\.[0-9a-f]{8}(\.old)?")
-    for path in [path for path in folder.parent.iterdir() if mark.fullmatch(path.name)]:
+    for path in _left_of(folder, r"(\.old)?"):
         if path.name.endswith(".old") and not folder.exists():
             os.replace(path, folder)
         elif path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)
+
+
+def _left_of(path: Path, ending: str = "") -> list[Path]:
+    """Return what lies beside a file or folder under the names that `_beside` gives, and no other's."""
+    mark = re.compile(re.escape(f".{path.name}.") + r"\d+\.[0-9a-f]{8}" + ending)
+    return [other for other in path.parent.iterdir() if mark.fullmatch(other.name)]
+
+
+def _is_gone(process: int) -> bool:
+    """Return whether no process of this number is on this machine."""
+    if os.name == "nt":  # where `os.kill` would end it
+        return False
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 @contextmanager
