@@ -24,12 +24,6 @@ from odedm.data.importer import import_as, import_path
 from odedm.data.opening import load_dataset
 
 
-@pytest.fixture(autouse=True)
-def data_folder(tmp_path, monkeypatch):
-    monkeypatch.setenv("ODEDM_DATA", str(tmp_path / "cache"))
-    return tmp_path / "cache"
-
-
 @pytest.fixture
 def flowers(tmp_path):
     return folder(tmp_path / "My Flowers", pets(("rose", "tulip"), train=6, test=2))

@@ -329,12 +329,6 @@ HOSTILE = {
 }
 
 
-@pytest.fixture(autouse=True)
-def data_folder(tmp_path, monkeypatch):
-    monkeypatch.setenv("ODEDM_DATA", str(tmp_path / "cache"))
-    return tmp_path / "cache"
-
-
 def left(data_folder):
     """What is in the data folder but for its lock."""
     return [path.name for path in data_folder.iterdir() if path.name != ".lock"]

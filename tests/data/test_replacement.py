@@ -12,12 +12,6 @@ from odedm.data.importer import import_as
 from odedm.data.opening import load_dataset
 
 
-@pytest.fixture
-def data_folder(tmp_path, monkeypatch):
-    monkeypatch.setenv("ODEDM_DATA", str(tmp_path / "cache"))
-    return tmp_path / "cache"
-
-
 def rows(path, classes):
     path.mkdir()
     np.save(path / "x.npy", np.arange(12 * 16, dtype=np.uint8).reshape(12, 4, 4))
