@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -82,10 +83,10 @@ class OnlineEngine(Engine):
         self._predictor, device, amount = None, self.device, len(numbers)
         if self.scaler:
             self.scaler.update(image)
+        index = torch.from_numpy(np.arange(first, first + amount))  # in half of the time of torch's own
         if device.type != "cpu":
-            image, label = image.to(device), label.to(device)
+            image, label, index = (column.to(device) for column in (image, label, index))
         self.set_rate(done)
-        index = torch.arange(first, first + amount, device=device)
         rows: Rows = {"image": image, "label": label, "index": index}
         rows |= self.update({**rows, "task": torch.zeros_like(label)}, updates)
         crowded = self.memory.join(numbers)

@@ -72,7 +72,7 @@ class Buffer(ABC):
             rows: every column that `add` was given, by name.
             priority: numbers in [0, 1), best in float64, where few are equal: of equal ones those that are here stay.
         """
-        if not isinstance(rows, dict) or len(priority) != count(rows):
+        if not isinstance(rows, dict) or priority.shape[0] != count(rows):
             raise _not_rows(rows, priority)
         if not type(self).__module__.startswith("odedm."):  # ours have tests
             check_priorities(type(self).__name__, priority)
