@@ -307,18 +307,18 @@ def compared(seconds: dict[str, list[float]], base: str) -> dict[str, list[float
 def measure(case: Case, steps: int) -> dict[str, dict[str, list[float]]]:
     """Return milliseconds and ratios of a step and of predicting one row, by contestant."""
     warm, batches = case.batches(steps + 1)  # a loop of another's passes one step untimed
-    everyone = {name: Turns(contest, case, warm, batches) for name, contest in contestants().items()}
-    for turns in everyone.values():
+    threads = {name: Turns(contest, case, warm, batches) for name, contest in contestants().items()}
+    for turns in threads.values():
         turns.start()
     for _ in range(steps // STRETCH + 1):
-        for turns in everyone.values():
+        for turns in threads.values():
             turns.take()
-    for turns in everyone.values():
+    for turns in threads.values():
         while turns.predict is None:
             turns.take()
-    learned = {name: turns.seconds[: steps // STRETCH] for name, turns in everyone.items()}
+    learned = {name: turns.seconds[: steps // STRETCH] for name, turns in threads.items()}
     forward, row = torch.no_grad()(case.net().eval()), batches[0][0][:1]
-    answers = {FORWARD: forward, **{name: turns.predict for name, turns in everyone.items()}}
+    answers = {FORWARD: forward, **{name: turns.predict for name, turns in threads.items()}}
     asked: dict[str, list[float]] = {name: [] for name in answers}
     for _ in range(steps // STRETCH):
         for name, predict in answers.items():
