@@ -38,7 +38,7 @@ from golden.comparison import exact
 STUDY = """
 data = "blobs"
 method = ["er", "derpp"]
-memory = ["plain", "odedm"]
+memory = ["native", "odedm"]
 capacity = 30
 rho = [0.25, 0.5]
 dac = "paper"

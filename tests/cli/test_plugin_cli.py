@@ -111,7 +111,8 @@ def test_a_run_by_code_that_was_edited_since_is_not_taken_for_this_one(plugin, t
     assert "finished already" in odedm(*words)
     edited(tmp_path / plugin)
     said = odedm(*words, code=2)
-    assert "was made by another version of the method 'mine': odedm_test_mine has changed since. --overwrite" in said
+    assert "was made by another version of the method 'mine': odedm_test_mine is other code here." in said
+    assert "--overwrite to replace it" in said
     assert results(tmp_path / "runs") == before
     odedm(*words, "--overwrite")
     assert results(tmp_path / "runs") != before

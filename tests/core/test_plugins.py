@@ -317,5 +317,5 @@ def test_a_study_with_a_class_of_ones_own_is_read_back():
 )
 def test_a_study_keeps_options_of_names_with_dots(table, shelf, name, options, monkeypatch):
     monkeypatch.setitem(shelf, "my.own", shelf[name])
-    study = Study("mine", (Grid(**{table: {"my.own": options}}),))
+    study = Study("mine", (Grid({f"{table}.my.own.{name}": values for name, values in options.items()}),))
     assert parse(study.to_toml()) == study

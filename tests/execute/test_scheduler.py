@@ -12,7 +12,7 @@ from rich.console import Console
 from odedm.cli.progress_display import ProgressDisplay
 from odedm.core.errors import InfrastructureError, UsageError
 from odedm.execute.durations import format_duration, parse_time, seconds_left
-from odedm.execute.job import CheckpointSaved, Done, Failed, WorkerLost
+from odedm.execute.job import CheckpointSaved, Done, Failed, ProgressReport, WorkerLost
 from odedm.execute.planning import plan_jobs, run_dir_under
 from odedm.execute.run_callbacks import RunCallback
 from odedm.execute.scheduler import Scheduler
@@ -101,6 +101,22 @@ def test_a_worker_that_is_killed_before_it_has_done_anything_is_not_the_jobs_fau
     assert all(reason.startswith("In 10 tries") for reason in summary.failed.values())
 
 
+@pytest.mark.parametrize(
+    ("rows", "failed"), [((2, 4, 6, 8, 9), 0), ((4, 4, 4, 4, 4), 1), ((6, 4, 2), 0), ((6, 4, 2, 1), 1)]
+)
+def test_kills_count_against_a_job_only_where_it_gets_no_further_than_before(jobs, rows, failed):
+    class Killed(Puppet):
+        def events(self, timeout):
+            for event in super().events(timeout):
+                if isinstance(event, WorkerLost):
+                    yield ProgressReport(event.key, rows[len(rows) - 1 - len(self.losing[event.key])], 10)
+                yield event
+
+    backend, key = Killed(), jobs[0].key
+    backend.losing[key] = [WorkerLost(key, "its process was ended", was_killed=True) for _ in rows]
+    assert [*run(backend, jobs).failed] == [key] * failed
+
+
 def test_what_was_lost_goes_on_first_and_does_not_start_anew(jobs):
     fresh = [replace(job, options=replace(job.options, restart=True)) for job in jobs]
     backend = Puppet(workers=1)
@@ -132,12 +148,12 @@ def test_a_checkpoint_between_two_losses_gives_three_tries_again(jobs):
 
 def test_a_run_on_other_data_is_a_failure(jobs):
     backend = Puppet(lambda job: write_run(replace(job, checksum="other")))
-    assert "other data" in run(backend, jobs[:1]).failed[jobs[0].key]
+    assert "data of the checksum other there" in run(backend, jobs[:1]).failed[jobs[0].key]
 
 
 def test_a_run_that_is_not_the_one_asked_for_is_a_failure(jobs):
-    summary = run(Puppet(), jobs[:1], check=lambda _, result: f"It was made by odedm {result.provenance['odedm']}.")
-    assert summary.failed == {jobs[0].key: "It was made by odedm 0.1.0."}
+    backend = Puppet(lambda job: write_run(replace(job, experiment=replace(job.experiment, batch=7))))
+    assert "is another run: batch=7 there, 16 here" in run(backend, jobs[:1]).failed[jobs[0].key]
 
 
 def test_at_the_deadline_what_is_under_way_is_stopped_and_nothing_more_starts(jobs):

@@ -31,7 +31,6 @@ VALUES += [
     "derpp",
     "ER++",
     "odedm",
-    "plain",
     "native",
     "reservoir",
     "blobs",
@@ -57,7 +56,15 @@ VALUES += [
     "{",
     "[1]",
 ]
-VALUES += ["long-tail", "sinkhorn", "method=er", "memory=plain,odedm", "capacity=", "1000000000", "9223372036854775808"]
+VALUES += [
+    "long-tail",
+    "sinkhorn",
+    "method=er",
+    "memory=native,odedm",
+    "capacity=",
+    "1000000000",
+    "9223372036854775808",
+]
 
 
 def commands(command, above=()):

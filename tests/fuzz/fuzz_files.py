@@ -32,6 +32,7 @@ from odedm.cli.generated_options import experiment_from
 from odedm.core.checksums import write_checksums
 from odedm.core.tensor_archive import read_whole, write_archive
 from odedm.execute.backend import ExecutionConfig
+from odedm.execute.finished import key_of_result
 from odedm.execute.job import RunOptions
 from odedm.execute.planning import plan_resumed, unfinished_runs
 from odedm.paper.dac_timing import FILE as TIMINGS
@@ -44,7 +45,7 @@ from odedm.report.terminal import print_run, print_table
 from odedm.results.comparison import compare
 from odedm.results.result import Result
 from odedm.results.verification import verify
-from odedm.studies.run_store import FAILURES, TOML, RunStore, key_of_result
+from odedm.studies.run_store import FAILURES, TOML, RunStore
 from odedm.studies.runner import StudyRunner
 from odedm.studies.spec import parse, read
 
@@ -66,7 +67,7 @@ validation = 0.2
 seeds = [1000, 1001]
 [[grid]]
 method = ["er", "derpp"]
-memory = ["plain", "odedm"]
+memory = ["native", "odedm"]
 data = "blobs"
 capacity = [20, 40]
 rho = [0.25, 0.5]

@@ -134,7 +134,7 @@ def test_showing_first_does_not_bar_the_way_of_later_runs(small_copies: None, tm
     wishes = ["table1", "--data", "cifar10", *TINY, "--out", tmp_path / "paper"]
     odedm("paper", *wishes, "--no-run")
     assert (tmp_path / "paper/table1/table1.csv").is_file()
-    odedm("paper", *wishes, "--only", "memory=plain")
+    odedm("paper", *wishes, "--only", "memory=native")
     assert len(list((tmp_path / "paper").rglob("result.json"))) == 2
 
 

@@ -118,7 +118,7 @@ def test_runs_by_several_versions_of_ones_own_code_are_named(fabricate: Fabricat
 
 def test_a_study_makes_the_runs_again_that_its_report_leaves_out(tmp_path: Path) -> None:
     plan, out = tmp_path / "small.toml", tmp_path / "out"
-    plan.write_text('name = "small"\ndata = "blobs"\nmethod = "er"\nmemory = "plain"\ncapacity = 20\nseeds = 2\n')
+    plan.write_text('name = "small"\ndata = "blobs"\nmethod = "er"\nmemory = "native"\ncapacity = 20\nseeds = 2\n')
     words = ("study", plan, "--out", out, "--device", "cpu")
     odedm(*words)
     folder = next(path.parent for path in sorted(out.rglob(FILE)))

@@ -21,7 +21,7 @@ from odedm.studies.merging import read_all
 
 OLD = Path(__file__).parent / "runs"
 ROOT = Path(__file__).parents[2]
-STUDY = 'name = "small"\ndata = "blobs"\nmethod = "er"\nmemory = ["plain", "odedm"]\ncapacity = 20\nseeds = 2\n'
+STUDY = 'name = "small"\ndata = "blobs"\nmethod = "er"\nmemory = ["native", "odedm"]\ncapacity = 20\nseeds = 2\n'
 
 
 @pytest.fixture

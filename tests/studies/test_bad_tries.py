@@ -18,7 +18,7 @@ method = "er"
 capacity = 30
 limit = 8
 seeds = [1]
-grid = [{ memory = "plain" }, { memory = "odedm", k = 1, dac = "none" }]
+grid = [{ memory = "native" }, { memory = "odedm", k = 1, dac = "none" }]
 [tune]
 seeds = [70]
 """

@@ -23,7 +23,7 @@ def test_every_combination_once_and_all_of_the_first_seed_first() -> None:
         """
         data = "blobs"
         method = ["er", "derpp"]
-        memory = ["plain", "odedm"]
+        memory = ["native", "odedm"]
         capacity = [20, 40]
         rho = [0.25, 0.5]
         seeds = [3, 1]
@@ -44,8 +44,8 @@ def test_what_belongs_to_odedm_does_not_multiply_other_memories() -> None:
     assert [type(plan.memory) for plan in grid.experiments()] == [Reservoir, ODEDM, ODEDM]
 
 
-def test_plain_is_the_methods_own_memory_or_a_reservoir() -> None:
-    grid = Grid({"method": ("er", "icarl"), "memory": ("plain",), "capacity": (20,)})
+def test_native_is_the_methods_own_memory_or_a_reservoir() -> None:
+    grid = Grid({"method": ("er", "icarl"), "memory": ("native",), "capacity": (20,)})
     assert [plan.memory for plan in grid.experiments()] == [Native(20), Native(20)]
     resolved = [prepare(replace(plan, data="blobs", device="cpu")).experiment.memory for plan in grid.experiments()]
     assert resolved == [Reservoir(20), Native(20, "herded")]
@@ -67,7 +67,7 @@ def test_clusters_of_no_distance_of_a_grid_are_refused_and_of_some_left_out() ->
 
 
 def test_a_grid_overrides_what_stands_above_it() -> None:
-    study = parse('method = "er"\ncapacity = 20\nrho = 0.5\n[[grid]]\nmethod = "der"\n[[grid]]\nmemory = "plain"')
+    study = parse('method = "er"\ncapacity = 20\nrho = 0.5\n[[grid]]\nmethod = "der"\n[[grid]]\nmemory = "native"')
     assert [(plan.method, plan.memory.name) for plan in study.experiments()[:2]] == [
         ("der", "odedm"),
         ("er", "native"),
@@ -93,7 +93,7 @@ def test_a_grid_overrides_what_stands_above_it() -> None:
         ("mixup = 1", "'mixup' must be true or false"),
         ("method = 'derp'", "did you mean 'derpp'"),
         ("memory = 'resevoir'", "did you mean 'reservoir'"),
-        ("[options]\nlr = 0.1", "Hyper-parameters belong to a method"),
+        ("[options]\nlr = 0.1", "Options belong to a method: write [options.NAME], not options.lr"),
         ("[options.derp]\nlr = 0.1", "did you mean 'derpp'"),
         ("options = 3", "'options' must be a table"),
         ("seeds = 0", "'seeds' is how many"),
@@ -135,13 +135,13 @@ def test_lists_that_multiply_without_end_are_refused_at_once() -> None:
     with pytest.raises(UsageError, match="more than"):
         Grid({"capacity": many, "batch": many, "replay_batch": many, "rho": (0.5,)}).experiments()
     with pytest.raises(UsageError, match="multiply to more than"):
-        Grid(options={"er": {"lr": many, "momentum": many, "weight_decay": many}}).experiments()
+        Grid({f"options.er.{name}": many for name in ("lr", "momentum", "weight_decay")}).experiments()
 
 
 def test_the_constants_of_one_method_do_not_multiply_those_of_others() -> None:
-    rates = {"lr": tuple(each / 100 for each in range(1, 21))}
+    rates = tuple(rate / 100 for rate in range(1, 21))
     names = ("er", "der", "derpp", "fdr", "mir", "gss")
-    grid = Grid({"method": names}, dict.fromkeys(names, rates))
+    grid = Grid({"method": names, **{f"options.{name}.lr": rates for name in names}})
     assert len(grid.experiments()) == len(grid.expand()) == 120
 
 

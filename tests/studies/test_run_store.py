@@ -12,11 +12,12 @@ import odedm
 from odedm.core.checksums import write_checksums
 from odedm.core.errors import UsageError
 from odedm.execute.backend import ExecutionConfig
+from odedm.execute.finished import key_of_result
 from odedm.execute.job import RunOptions
 from odedm.execute.planning import plan_jobs, run_dir_under
 from odedm.execute.run_job import run_job
 from odedm.studies.grid import Grid
-from odedm.studies.run_store import FAILURES, JOURNAL, RunStore, key_of_result, lines
+from odedm.studies.run_store import FAILURES, JOURNAL, RunStore, lines
 from odedm.studies.spec import Study
 from odedm.training.experiment import content_key
 from odedm.training.observation import Observation
@@ -112,7 +113,7 @@ def test_a_result_that_was_changed_after_it_was_written_is_made_again(jobs) -> N
 def test_what_a_killed_process_left_is_not_a_run(jobs) -> None:
     folder = write_run(jobs[0])
     folder.rename(folder.with_name(".seed-0.123.abc"))
-    assert RunStore(folder.parents[2]).runs_done() == {}
+    assert RunStore(folder.parents[2]).finished() == []
 
 
 def test_where_a_study_stands_after_its_jobs_needs_no_second_look_at_the_results(jobs, monkeypatch) -> None:
@@ -190,11 +191,10 @@ def test_a_folder_belongs_to_one_study(tmp_path) -> None:
 
 
 def test_one_driver_at_a_time(tmp_path) -> None:
-    store = RunStore(tmp_path / "a")
-    store.folder.mkdir()
-    with store.lock(), pytest.raises(UsageError, match="in use"), store.lock():
+    store, study = RunStore(tmp_path / "a"), Study("mine", (Grid({"capacity": (5,)}),))
+    with store.opened(study), pytest.raises(UsageError, match="in use"), store.opened(study):
         pass
-    with store.lock():
+    with store.opened(study):
         pass
 
 
@@ -234,7 +234,7 @@ def test_runs_are_not_written_through_a_link_of_a_folder_from_elsewhere(jobs, tm
     write_run(jobs[0])
     (own := jobs[0].folder.parent).rename(elsewhere := tmp_path / "elsewhere")
     own.symlink_to(elsewhere)
-    assert store.runs_done() == {}
+    assert store.finished() == []
     with pytest.raises(UsageError, match="is a link; runs are written into real folders"):
         plan_jobs([jobs[0].experiment], run_dir_under(store.runs))
     own.unlink()

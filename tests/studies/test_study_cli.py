@@ -22,7 +22,7 @@ from odedm.studies.tuning import TrialResult, differing
 TOML = """
 data = "blobs"
 method = "er"
-memory = ["plain", "odedm"]
+memory = ["native", "odedm"]
 capacity = 30
 rho = [0.25, 0.5]
 dac = "paper"
@@ -42,7 +42,7 @@ def toml(tmp_path: Path) -> Path:
 
 def test_a_study_that_is_stopped_says_what_is_done_and_its_report_what_is_not(tmp_path, monkeypatch) -> None:
     toml, out, page = tmp_path / "small.toml", tmp_path / "study", tmp_path / "page.html"
-    toml.write_text("data = 'blobs'\nmethod = 'er'\nmemory = 'plain'\ncapacity = 30\nseeds = 2", encoding="utf-8")
+    toml.write_text("data = 'blobs'\nmethod = 'er'\nmemory = 'native'\ncapacity = 30\nseeds = 2", encoding="utf-8")
     odedm("study", toml, "--seeds", 1, "--out", out)
     with interrupted(monkeypatch, 10):
         said = odedm("study", toml, "--out", out, code=130)
@@ -91,7 +91,7 @@ def test_from_a_file_to_a_report_and_never_twice(toml: Path, tmp_path: Path) -> 
 def test_failures_are_listed_retried_on_demand_and_end_with_a_code(toml: Path, tmp_path: Path) -> None:
     out = tmp_path / "study"
     text = f"{TOML}[options.er]\nlr = [0.1, 1e30]\n".replace("seeds = 2", "seeds = 1")
-    text = text.replace('["plain", "odedm"]', '"plain"').replace('rho = [0.25, 0.5]\ndac = "paper"\n', "")
+    text = text.replace('["native", "odedm"]', '"native"').replace('rho = [0.25, 0.5]\ndac = "paper"\n', "")
     toml.write_text(text, encoding="utf-8")
     said = odedm("study", toml, "--out", out, "--device", "cpu", code=1)
     assert "diverged" in said
@@ -176,7 +176,7 @@ def test_a_command_reads_the_results_of_its_folder_once(toml: Path, tmp_path: Pa
     looks = []
     results = RunStore._results
     monkeypatch.setattr(RunStore, "_results", lambda store: looks.append(store) or results(store))
-    words = ("study", toml, "--out", tmp_path / "study", "--device", "cpu", "--only", "memory=plain", "--seeds", 1)
+    words = ("study", toml, "--out", tmp_path / "study", "--device", "cpu", "--only", "memory=native", "--seeds", 1)
     for _ in range(2):
         looks.clear()
         odedm(*words)
@@ -186,7 +186,7 @@ def test_a_command_reads_the_results_of_its_folder_once(toml: Path, tmp_path: Pa
 def test_a_narrowed_call_leaves_the_whole_study_in_the_folder(toml: Path, tmp_path: Path) -> None:
     """The command that a report prints goes on with all of it."""
     out = tmp_path / "study"
-    odedm("study", toml, "--out", out, "--device", "cpu", "--only", "memory=plain", "--seeds", 1)
+    odedm("study", toml, "--out", out, "--device", "cpu", "--only", "memory=native", "--seeds", 1)
     assert len(find_runs([out])) == 1
     assert len(read(out / "study.toml").experiments()) == 6
     assert "6 runs" in odedm("study", out / "study.toml", "--out", out, "--dry-run")
@@ -240,7 +240,7 @@ data = "blobs"
 capacity = 20
 method = ["er", "der"]
 seeds = [5]
-grid = [{ memory = "plain" }, { memory = "odedm", k = 1 }]
+grid = [{ memory = "native" }, { memory = "odedm", k = 1 }]
 [tune]
 seeds = [70]
 [options.er]
@@ -270,7 +270,9 @@ def test_many_base_methods_are_tuned_in_one_command_whose_choices_are_one_study(
     assert "4 runs" in odedm("study", out / "tuned.toml", "--dry-run")
     chosen = [row[arm][0]["experiment"]["options"]["lr"] for row in plain["tuned"] for arm in ("without", "with")]
     assert [
-        grid.options[plan.method]["lr"] for grid in read(out / "tuned.toml").grids for plan in grid.experiments()
+        grid.options_of("options", plan.method)["lr"]
+        for grid in read(out / "tuned.toml").grids
+        for plan in grid.experiments()
     ] == [(rate,) for rate in chosen]
     packed = tmp_path / "packed.jsonl.gz"
     odedm("runs", "pack", out, "--out", packed)
@@ -288,7 +290,7 @@ def test_constants_of_a_method_that_a_study_has_not_are_refused(command: str, tm
     said = " ".join(odedm(command, file, "--dry-run", code=2).split())
     assert "[options.derpp] is of a method that the study has not; it has er, der. Leave the table out" in said
     assert read(file).name == "both", "a study's folder may hold such a file from before"
-    file.write_text(MANY.replace('{ memory = "plain" }', '{ memory = "plain", method = "er" }'), encoding="utf-8")
+    file.write_text(MANY.replace('{ memory = "native" }', '{ memory = "native", method = "er" }'), encoding="utf-8")
     assert len(read_to_run(file).experiments()) == 6, "a table above the grids is for those that have its method"
     file.write_text("capacity = 20\n[options.derpp]\nlr = 0.1\n", encoding="utf-8")
     assert len(read_to_run(file).experiments()) == 5, "of the method that a study has without a word"
@@ -301,11 +303,11 @@ def test_constants_of_a_method_that_a_study_has_not_are_refused(command: str, tm
             "memory = 'reservoir'\nrho = 0.5",
             "'rho' is of the memory odedm, which none of its runs has; they have reservoir. Leave it out, or",
         ),
-        ("memory = ['plain', 'odedm']\npolicy = 'herded'", "'policy' is of the memory native, which none of its runs"),
+        ("memory = 'odedm'\npolicy = 'herded'", "'policy' is of the memory native, which none of its runs"),
         ("memory = 'none'\ncapacity = 20", "'capacity' is of the memory reservoir, which none of its runs has"),
         (
-            "[[grid]]\nmemory = 'plain'\nk = 2\n[[grid]]\nmemory = 'odedm'",
-            "'k' is of the memory odedm, which none of its runs has; they have plain.",
+            "[[grid]]\nmemory = 'native'\nk = 2\n[[grid]]\nmemory = 'odedm'",
+            "'k' is of the memory odedm, which none of its runs has; they have native.",
         ),
         (
             "[policy_options.purity]\nalpha = 0.3",

@@ -14,7 +14,7 @@ from odedm.studies.spec import read
 SPEC = {
     "data": "blobs",
     "method": "er",
-    "memory": ["plain", "odedm"],
+    "memory": ["native", "odedm"],
     "capacity": 20,
     "batch": 16,
     "seeds": 2,
@@ -24,7 +24,7 @@ SPEC = {
 
 def test_a_mapping_and_a_file_are_the_same_study_and_nothing_runs_twice(tmp_path: Path) -> None:
     folder = tmp_path / "mine"
-    first = odedm.study(SPEC, folder=folder, only=["memory=plain"], workers=1, device="cpu")
+    first = odedm.study(SPEC, folder=folder, only=["memory=native"], workers=1, device="cpu")
     assert len(first) == 2
     assert len(read(folder / "study.toml").experiments()) == 4, "the whole of it"
     before = {run: (run / "result.json").stat().st_mtime_ns for run in find_runs([folder])}
@@ -60,7 +60,7 @@ def test_a_wrong_study_is_a_sentence(spec, words: str, tmp_path: Path) -> None:
 
 
 def test_a_study_whose_runs_all_fail_says_why_and_goes_on_when_asked(tmp_path: Path) -> None:
-    spec = {**SPEC, "memory": "plain", "seeds": 1, "options": {"er": {"lr": 1e30}}}
+    spec = {**SPEC, "memory": "native", "seeds": 1, "options": {"er": {"lr": 1e30}}}
     for retry in (False, True):
         with pytest.raises(UsageError, match="diverged"):
             odedm.study(spec, folder=tmp_path / "out", device="cpu", retry=retry)

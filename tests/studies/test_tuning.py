@@ -21,9 +21,11 @@ from odedm.studies.spec import Study, ValidationSplit
 from odedm.studies.tuning import TrialResult, TuningStudy, balanced_draw, rates_at_an_end
 
 SPLIT = ValidationSplit(validation=0.25, first_tasks=2, seeds=(70, 71))
-RATES = {"er": {"lr": (0.01, 0.1, 0.5)}}
-PLAIN = Grid({"data": ("blobs",), "method": ("er",), "memory": ("plain",), "capacity": (20,)}, RATES)
-WITH = Grid({"data": ("blobs",), "method": ("er",), "memory": ("odedm",), "capacity": (20,), "rho": (0.25, 0.5)}, RATES)
+RATES = {"options.er.lr": (0.01, 0.1, 0.5)}
+PLAIN = Grid({"data": ("blobs",), "method": ("er",), "memory": ("native",), "capacity": (20,), **RATES})
+WITH = Grid(
+    {"data": ("blobs",), "method": ("er",), "memory": ("odedm",), "capacity": (20,), "rho": (0.25, 0.5), **RATES}
+)
 STUDY = Study("mine", (PLAIN, WITH), seeds=(3, 4), tune=SPLIT)
 BASE = "er on blobs, λ=20"
 
@@ -142,9 +144,9 @@ def test_a_base_method_is_decided_when_every_run_is_over_or_has_failed(tuning, j
 
 
 def test_every_base_method_of_a_study_is_tuned_by_itself() -> None:
-    rates = {"er": {"lr": (0.1, 0.2)}, "der": {"lr": (0.03,), "alpha": (0.1, 0.2)}}
+    rates = {"options.er.lr": (0.1, 0.2), "options.der.lr": (0.03,), "options.der.alpha": (0.1, 0.2)}
     axes = {"data": ("blobs",), "method": ("er", "der"), "capacity": (20, 30), "batch": (8,)}
-    grids = (Grid({**axes, "memory": ("plain",)}, rates), Grid({**axes, "memory": ("odedm",), "k": (1,)}, rates))
+    grids = (Grid({**axes, "memory": ("native",), **rates}), Grid({**axes, "memory": ("odedm",), "k": (1,), **rates}))
     found = TuningStudy.of(Study("mine", grids)).tries
     assert list(found) == [f"{method} on blobs, λ={size}" for method in ("er", "der") for size in (20, 30)]
     for arms in found.values():

@@ -5,9 +5,9 @@ import torch
 
 import odedm
 from odedm import Experiment, Reservoir, UsageError
+from odedm.execute.finished import key_of_result
 from odedm.learner.config import LearnerConfig
 from odedm.results.comparison import compare
-from odedm.studies.run_store import key_of_result
 from odedm.testing.contracts import check_exact
 from odedm.training.experiment import content_key
 

@@ -23,12 +23,16 @@ from odedm.cli.study_command import study
 from odedm.cli.tune_command import tune
 from odedm.core.version import __version__
 
+NOTHING = "Nothing was changed."
 app = CommandApp(
-    name="odedm", help="Online continual learning with a bounded memory: rehearsal methods with and without ODEDM."
+    name="odedm",
+    help="Online continual learning with a bounded memory: rehearsal methods with and without ODEDM.",
+    after_interrupt="Finished runs are kept, and the same command goes on with the others.",
 )
-for command in (demo, run, resume, study, tune, paper, report):
+for command in (demo, run, resume, study, tune, paper):
     app.command()(command)
-app.command("list")(list_)
+app.command(after_interrupt=NOTHING)(report)
+app.command("list", after_interrupt=NOTHING)(list_)
 app.add_typer(data_app, name="data")
 app.add_typer(runs_app, name="runs")
 
@@ -50,7 +54,7 @@ def odedm(
 
 
 def main() -> None:
-    """Entry point of the `odedm` command."""
+    """Run the `odedm` command."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that knows no λ shows a ? in its place

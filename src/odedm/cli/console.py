@@ -29,7 +29,6 @@ class PlainConsole(Console):
         super().__init__(markup=False, emoji=False, **options)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """The pieces to print; only rich's own control codes stay."""
         for piece in super().render(renderable, options):
             if piece.control or piece.text.isprintable():
                 yield piece
@@ -42,17 +41,17 @@ out, err = PlainConsole(), PlainConsole(stderr=True)
 
 
 def echo(line: object) -> None:
-    """A line on standard output."""
+    """Print a line on standard output."""
     out.print(printable(line, LONGEST), highlight=False, soft_wrap=True)
 
 
 def log(line: object) -> None:
-    """A line on the error stream, for whoever looks on: results can be piped without it."""
+    """Print a line on the error stream, for whoever looks on: results can be piped without it."""
     err.print(printable(line, LONGEST), highlight=False, soft_wrap=True)
 
 
 def echo_json(plain: Any) -> None:
-    """Plain data on standard output, and nothing else."""
+    """Print plain data on standard output, and nothing else."""
     text = json.dumps(plain, indent=1, ensure_ascii=False)
     sys.stdout.write((text if text.replace("\n", "").isprintable() else json.dumps(plain, indent=1)) + "\n")
 

@@ -21,7 +21,6 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from odedm.cli import console
 from odedm.cli.console import echo, echo_json, err, out
 from odedm.cli.dotted_settings import Given
 from odedm.cli.generated_options import AsJson, opt, with_settings
@@ -35,18 +34,21 @@ if TYPE_CHECKING:
     from odedm.data.cache import Manifest
     from odedm.data.contents import OnProgress
 
-app = CommandApp(name="data", help="Data sets: get, import, check and show them.", add_completion=False)
+app = CommandApp(
+    name="data",
+    help="Data sets: get, import, check and show them.",
+    add_completion=False,
+    after_interrupt="Nothing half-made was left behind.",
+)
 
 
 Name = Annotated[str, typer.Argument(help="The data set's name.")]
 Overwrite = Annotated[bool, opt("Replace a data set of that name.", None, "--overwrite")]
 
-handle_errors = console.handle_errors("Nothing half-made was left behind.")
-
 
 @contextmanager
 def progress() -> Iterator[OnProgress]:
-    """A bar on a terminal, silence elsewhere, for whatever reports (what, done, total)."""
+    """Show a bar on a terminal, nothing elsewhere, for whatever reports (what, done, total)."""
     columns = (TextColumn("{task.description}", markup=False), BarColumn(28), TaskProgressColumn())
     times = (TimeElapsedColumn(), TimeRemainingColumn())
     bar = Progress(*columns, *times, console=err, transient=True, disable=not err.is_terminal)
@@ -62,7 +64,7 @@ def progress() -> Iterator[OnProgress]:
 
 
 def import_if_path(data: str) -> str:
-    """The name of a data set that is then certain to be here: a path is imported first, with a bar."""
+    """Return the name of a data set that is then certain to be here: a path is imported first, with a bar."""
     from odedm.data.opening import find_or_import
 
     if data in DATASETS:
@@ -72,9 +74,8 @@ def import_if_path(data: str) -> str:
 
 
 @app.command("list")
-@handle_errors
 def list_(as_json: AsJson = False) -> None:
-    """What can be used: embedded, published, imported."""
+    """List what can be used: embedded, published, imported."""
     from odedm.data import cache
     from odedm.data.published import PUBLISHED
 
@@ -110,7 +111,6 @@ def _shape(manifest: Manifest) -> str:
 
 
 @app.command()
-@handle_errors
 def get(
     name: Name,
     url: Annotated[str | None, opt("A mirror of the official archive.")] = None,
@@ -143,7 +143,6 @@ def get(
 
 
 @app.command("import")
-@handle_errors
 def import_(
     path: Annotated[Path, typer.Argument(help="An archive, a folder, or an array file.")],
     name: Annotated[str, opt("The name it gets.", None, "--as", metavar="NAME")],
@@ -174,8 +173,7 @@ def import_(
     _done(manifest)
 
 
-@app.command()
-@console.handle_errors("What was embedded stays: the same command goes on from there.")
+@app.command(after_interrupt="What was embedded stays: the same command goes on from there.")
 @with_settings((ExecutionConfig, ("workers", "backend")), dotted=False)
 def embed(
     given: Given,
@@ -215,7 +213,6 @@ def embed(
 
 
 @app.command()
-@handle_errors
 def verify(name: Name) -> None:
     """Read every byte of an imported data set and compare it with its checksum."""
     from odedm.data import cache
@@ -225,9 +222,8 @@ def verify(name: Name) -> None:
 
 
 @app.command()
-@handle_errors
 def show(name: Name, as_json: AsJson = False) -> None:
-    """What a data set holds that is built in or was imported."""
+    """Show what a data set holds that is built in or was imported."""
     from odedm.data import cache
 
     if name in DATASETS:

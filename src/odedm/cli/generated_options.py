@@ -6,6 +6,7 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -31,7 +32,7 @@ FIRST = ("data", "method", "memory", "seeds", "seed")
 
 
 def opt(help: str, panel: str | None = None, *names: str, default: str | None = None, **more: Any) -> Any:
-    """An option of one command alone: its help, the heading it stands under, its spelling, its default in words."""
+    """Return an option of one command alone: its help, its heading, its spelling, its default in words."""
     shown = True if default is None else default
     return typer.Option(*names, help=help, rich_help_panel=panel, show_default=shown, **more)
 
@@ -44,6 +45,13 @@ AsJson = Annotated[bool, opt("Print JSON, and nothing else, on stdout.", None, "
 Plugins = Annotated[
     list[str] | None,
     opt("Import a module, whose registered names are then known.", "What", "--plugin", metavar="MODULE"),
+]
+Only = Annotated[list[str] | None, opt("Only these, e.g. method=er,derpp.", "What", metavar="NAME=VALUE")]
+DryRun = Annotated[bool, opt("Say what would be run, and run nothing.", "How", "--dry-run")]
+Budget = Annotated[str | None, opt("Stop after this time; the same command goes on, e.g. 30m.", "How", metavar="TIME")]
+Retry = Annotated[bool, opt("Run again what failed before.", "How", "--retry")]
+WithResults = Annotated[
+    list[Path] | None, opt("Packed results of other machines, which count as done.", "How", metavar="FILE.jsonl.gz")
 ]
 Checkpoints = Annotated[str, opt("task | N steps | N seconds | never | auto.", "Run", metavar="WHEN")]
 SetOption = Annotated[
@@ -60,13 +68,13 @@ MAX_NAMES = 5
 
 
 def meaning(setting: Setting) -> str:
-    """A setting's help, and the names it takes where these are few."""
+    """Return a setting's help, and the names it takes where these are few."""
     known = setting.validator.names if isinstance(setting.validator, Choice) else []
     return setting.help + (f" {' | '.join(known)}." if 0 < len(known) <= MAX_NAMES else "")
 
 
 def shown_default(kind: Any, name: str, setting: Setting) -> str:
-    """The default in words; empty where there is none to speak of.
+    """Return the default in words; empty where there is none to speak of.
 
     >>> shown_default(Experiment, "replay_batch", settings_of(Experiment)["replay_batch"])
     'as many as batch'
@@ -82,7 +90,7 @@ def shown_default(kind: Any, name: str, setting: Setting) -> str:
 
 
 def _parameter(kind: Any, name: str, setting: Setting) -> inspect.Parameter:
-    """An option that hands over text, which the setting's own validator reads; a switch hands over a bool."""
+    """Return an option that hands over text, which the setting's own validator reads; a switch hands over a bool."""
     names = ["-j", spelling(name)] if name == "workers" else [spelling(name)]
     default = shown_default(kind, name, setting)
     option = typer.Option(
@@ -144,14 +152,14 @@ def with_settings(*sources: Any, dotted: bool = True) -> Callable[[Callable[...,
 
 
 def _read(name: str, setting: Setting, value: Any) -> Any:
-    """The value of an option in its own type."""
+    """Return the value of an option in its own type."""
     if name == "net":
         value = name_in_file(value)
     return value if isinstance(value, bool) else in_its_type(name, setting, value)
 
 
 def _place(parameter: inspect.Parameter) -> tuple[int, int]:
-    """Where a parameter stands: arguments first, then options by their panels, each with its first ones."""
+    """Return where a parameter stands: arguments first, then options by their panels, each with its first ones."""
     info = next(iter(getattr(parameter.annotation, "__metadata__", ())), None)
     panel = getattr(info, "rich_help_panel", None)
     first = FIRST.index(parameter.name) if parameter.name in FIRST else len(FIRST)
@@ -159,7 +167,7 @@ def _place(parameter: inspect.Parameter) -> tuple[int, int]:
 
 
 def experiment_from(given: Given, before: Mapping[str, Any] | None = None) -> Experiment:
-    """The experiment that was asked for; `before` is a described one whose settings hold where nothing was given."""
+    """Return the experiment that was asked for; settings of `before`, a described one, hold where none was given."""
     settings = {name: value for name, value in given.items() if name in settings_of(Experiment)}
     if before is None:
         return Experiment(memory_from(given), **settings)
@@ -189,7 +197,7 @@ def with_paper_memory(given: Given) -> Given:
 
 
 def memory_from(given: Given, before: Mapping[str, Any] | None = None) -> AnyMemory:
-    """The memory by its name; what was given must be settings of it."""
+    """Return the memory by its name; what was given must be settings of it."""
     name = given.get("memory", before["name"] if before else "odedm")
     if name not in MEMORIES and name in POLICIES:
         raise UsageError(f"'{name}' is a memory policy: give --memory native --set memory.policy={name}.")
@@ -198,9 +206,9 @@ def memory_from(given: Given, before: Mapping[str, Any] | None = None) -> AnyMem
     for other in KINDS.values():
         for setting in settings_of(other):
             if setting in given and setting not in settings_of(kind):
-                flag, theirs = spelling(setting), other.name
+                flag, owner = spelling(setting), other.name
                 raise UsageError(
-                    f"{flag} is for the memory '{theirs}', not for '{name}'. Leave it out, or give --memory {theirs}."
+                    f"{flag} is for the memory '{owner}', not for '{name}'. Leave it out, or give --memory {owner}."
                 )
     values = {setting: given[setting] for setting in settings_of(kind) if setting in given}
     if "rho" in values and "k" in values and before is None:

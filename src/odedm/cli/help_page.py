@@ -2,52 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import typer
 import typer.core
 
+from odedm.cli.console import REFUSED, handle_errors, log_error
 from odedm.cli.dotted_settings import spelling
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class _PlainSwitches:
-    """Takes the type away from options that are there or not; `--help` itself is one."""
+class _Helpful:
+    """Shows switches, `--help` itself among them, without a type, and refuses wrong words in one sentence."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        """The parameters as help prints them."""
+        """Return the parameters as help prints them."""
         parameters: list[Any] = super().get_params(ctx)  # type: ignore[misc]
         for parameter in parameters:
             if getattr(parameter, "is_flag", False) and parameter.metavar is None:
                 parameter.metavar = " "
         return parameters
 
-
-class HelpfulCommand(_PlainSwitches, typer.core.TyperCommand):
-    """A command that says how a setting is given which is no option of its own."""
-
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """The words of the command line as values of the parameters."""
-        try:
-            return super().parse_args(ctx, args)
-        except Exception as error:  # that there is no such option is an exception of click, which typer brings itself
-            name = str(getattr(error, "option_name", "")).lstrip("-").replace("-", "_")
-            flag = spelling(name)
-            if name and flag.startswith("--set") and any(parameter.name == "set_" for parameter in self.params):
-                raise typer.BadParameter(f"No such option; give {flag}=… in its place.") from None
-            raise
+        """Read the words of the command line as values of the parameters."""
+        with _refusals(ctx):
+            words: list[str] = super().parse_args(ctx, args)  # type: ignore[misc]
+            return words
 
 
-class HelpfulGroup(_PlainSwitches, typer.core.TyperGroup):
+class HelpfulCommand(_Helpful, typer.core.TyperCommand):
+    """A command."""
+
+
+class HelpfulGroup(_Helpful, typer.core.TyperGroup):
     """A command of commands."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command that words name."""
+        with _refusals(ctx):
+            return super().resolve_command(ctx, args)
+
+
+@contextmanager
+def _refusals(ctx: Any) -> Iterator[None]:
+    """End what click finds wrong in one sentence, which says how a setting is given that is no option."""
+    try:
+        yield
+    except Exception as error:  # of click, which typer brings itself, so that it cannot be named
+        if not hasattr(error, "format_message") or type(error).__name__ == "NoArgsIsHelpError":
+            raise
+        problem: Any = error
+        flag = spelling(str(getattr(error, "option_name", "")).lstrip("-").replace("-", "_"))
+        dotted = flag.startswith("--set") and any(parameter.name == "set_" for parameter in ctx.command.params)
+        advice = f"; give {flag}=… in its place" if dotted else ""
+        log_error(f"{problem.format_message().rstrip('.')}{advice}. `{ctx.command_path} --help` says what it takes.")
+        raise typer.Exit(REFUSED) from None
 
 
 class CommandApp(typer.Typer):
-    """An app all of whose commands are such."""
+    """An app all of whose commands are such, and end what users can cause in one sentence.
 
-    def __init__(self, **more: Any) -> None:
+    `after_interrupt` is what they say when they are interrupted.
+    """
+
+    def __init__(self, *, after_interrupt: str, **more: Any) -> None:
+        self.after_interrupt = after_interrupt
         super().__init__(
             cls=HelpfulGroup,
             no_args_is_help=True,
@@ -56,6 +78,8 @@ class CommandApp(typer.Typer):
             **more,
         )
 
-    def command(self, name: str | None = None, **more: Any) -> Callable[[F], F]:
-        """A command of this app."""
-        return super().command(name, cls=HelpfulCommand, **more)
+    def command(self, name: str | None = None, *, after_interrupt: str = "", **more: Any) -> Callable[[F], F]:
+        """Make a function a command of this app."""
+        add = super().command(name, cls=HelpfulCommand, **more)
+        handled: Any = handle_errors(after_interrupt or self.after_interrupt)
+        return lambda function: add(handled(function))

@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from odedm.cli.console import echo, handle_errors, out
+from odedm.cli.console import echo, out
 from odedm.cli.dotted_settings import PARTS, spelling
 from odedm.cli.generated_options import Plugins, meaning, shown_default
 from odedm.core import choices, registry
@@ -54,7 +54,6 @@ LISTS: dict[str, dict[str, Any]] = {
 SETTINGS = "settings"
 
 
-@handle_errors("Nothing was changed.")
 def list_(
     what: Annotated[
         str | None, typer.Argument(help=f"{' | '.join([*LISTS, SETTINGS])}.", show_default="all names, briefly")
@@ -76,7 +75,7 @@ def list_(
 
 
 def _print_rows(title: str, rows: Mapping[str, str]) -> None:
-    """Names in bold, and what is to be said of each."""
+    """Print names in bold, and what is to be said of each."""
     table = Table(title=title or None, title_justify="left", show_header=False, box=None, padding=(0, 2))
     for name, words in rows.items():
         table.add_row(Text(name, style="bold"), words)
@@ -84,7 +83,7 @@ def _print_rows(title: str, rows: Mapping[str, str]) -> None:
 
 
 def _settings() -> dict[str, str]:
-    """Every setting as a command spells it, with what it is and its default."""
+    """Return every setting as a command spells it, with what it is and its default."""
     rows = {}
     for kind in (Experiment, *reversed(KINDS.values()), Observation, ExecutionConfig):
         for name, setting in settings_of(kind).items():
@@ -95,7 +94,7 @@ def _settings() -> dict[str, str]:
 
 
 def _declared_options() -> dict[str, str]:
-    """What methods, nets, retrievals and memory policies declare themselves, by how a command spells it."""
+    """Return what methods, nets, retrievals and memory policies declare themselves, by how a command spells it."""
     from odedm.memory.build_context import policy_options
     from odedm.methods.hyperparameters import hyperparameters
     from odedm.nets.build import options

@@ -11,17 +11,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from odedm.cli import console
 from odedm.cli.console import SOME_FAILED, echo, log, out
 from odedm.cli.dotted_settings import Given
-from odedm.cli.generated_options import Log, opt, with_settings
+from odedm.cli.generated_options import Budget, DryRun, Log, Only, Retry, WithResults, opt, with_settings
 from odedm.cli.paper_runs import PaperRuns, absent_data, with_known_values, work_off
 from odedm.cli.study_command import PLACE, runner_from
 from odedm.core.errors import UsageError
 from odedm.core.files import writable_folder, write_text
 from odedm.core.text import counted
 from odedm.execute.backend import ExecutionConfig
-from odedm.execute.durations import format_duration, parse_time
+from odedm.execute.durations import format_duration
 from odedm.paper.items import (
     CHANGED,
     CITATION,
@@ -38,7 +37,6 @@ from odedm.paper.items import (
     study_of,
 )
 from odedm.paper.mini import SEEDS
-from odedm.studies.runner import deadline
 from odedm.studies.spec import Study
 from odedm.training.experiment import Experiment
 
@@ -48,7 +46,6 @@ if TYPE_CHECKING:
 Runs = Mapping[str, "FinishedRun"]
 """Finished runs by their signature."""
 NEXT = "next"
-handle_errors = console.handle_errors("Finished runs are kept, and the same command goes on from here.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +65,6 @@ class Request:
         return dataclasses.replace(study, only=(*study.only, *self.only))
 
 
-@handle_errors
 @with_settings(ExecutionConfig, (Experiment, PLACE))
 def paper(
     given: Given,
@@ -84,30 +80,29 @@ def paper(
         bool,
         opt("In miniature, on embedded pictures: one of them, or without a name all, as a page.", "What", "--mini"),
     ] = False,
-    data: Annotated[str | None, opt("One of the table's data sets alone.", "What", default="all of them")] = None,
-    only: Annotated[list[str] | None, opt("Only these, e.g. method=er,derpp.", "What", metavar="NAME=VALUE")] = None,
-    seeds: Annotated[int | None, opt("How many.", "What", default=f"5; in miniature {SEEDS}", min=1, max=10000)] = None,
-    dry_run: Annotated[bool, opt("Say what would be run.", "How", "--dry-run")] = False,
+    data: Annotated[
+        str | None, opt("One of the table's data sets alone.", "What", default="all of them", metavar="NAME")
+    ] = None,
+    only: Only = None,
+    seeds: Annotated[
+        int | None, opt("How many.", "What", default=f"5; in miniature {SEEDS}", min=1, max=10000, metavar="N")
+    ] = None,
+    dry_run: DryRun = False,
     no_run: Annotated[bool, opt("Show what is done on any device, and start nothing.", "How", "--no-run")] = False,
-    budget: Annotated[
-        str | None, opt("Stop after this time; the same command goes on, e.g. 30m.", "How", metavar="TIME")
-    ] = None,
-    retry: Annotated[bool, opt("Run again what failed before.", "How", "--retry")] = False,
-    with_results: Annotated[
-        list[Path] | None,
-        opt("Packed results that count beside those that come with odedm.", "How", metavar="FILE.jsonl.gz"),
-    ] = None,
+    budget: Budget = None,
+    retry: Retry = False,
+    with_results: WithResults = None,
     out_folder: Annotated[
-        Path | None, opt("Where the runs are.", "How", "--out", default=f"runs/{FOLDER}, runs/{MINI_FOLDER}")
+        Path | None,
+        opt("Where the runs are.", "How", "--out", default=f"runs/{FOLDER}, runs/{MINI_FOLDER}", metavar="FOLDER"),
     ] = None,
     markdown: Annotated[bool, opt("Print what stands as Markdown, with the cells that are worse.", "How")] = False,
     logs: Log = None,
 ) -> None:
     """Show a table or figure of the paper with our numbers beside, making what is missing; or list all of them."""
     folder = out_folder or Path("runs") / (MINI_FOLDER if mini else FOLDER)
-    until = None if budget is None else deadline(parse_time(budget))
-    runner = runner_from(given, folder, reuse="any")
-    runs = PaperRuns(runner, tuple(with_results or ()), until, retry, tuple(logs or ()), mini)
+    runner = runner_from(given, folder, budget, retry=retry, reuse="any")
+    runs = PaperRuns(runner, tuple(with_results or ()), tuple(logs or ()), mini)
     if mini and with_results:
         raise UsageError("--with-results holds runs of the paper's size, and --mini makes small ones. Leave one out.")
     if markdown and (what is not None or mini):

@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from odedm.cli.console import echo, err, log
-from odedm.cli.progress_display import shown
+from odedm.cli.study_command import do_jobs, log_what_is_missing
 from odedm.core.errors import UsageError
-from odedm.core.files import writable_folder
 from odedm.execute.job import Job
 from odedm.execute.run_callbacks import RunCallback
 from odedm.paper import order
@@ -38,30 +37,27 @@ class Packer(RunCallback):
     results: list[Result]
 
     def on_finish(self, job: Job, result: Result) -> None:  # noqa: ARG002 - its result says all
-        """Pack it with the others."""
         self.results.append(result)
         write_packed(self.path, self.results)
 
 
 @dataclass(frozen=True)
 class PaperRuns:
-    """The finished runs of the paper, and how missing ones are made: by when, and followed by whom."""
+    """The finished runs of the paper, and how missing ones are made and logged."""
 
     runner: StudyRunner
     packed: Sequence[Path] = ()
-    until: float | None = None
-    retry: bool = False
     logs: Sequence[str] = ()
     mini: bool = False
 
     def finished(self) -> Mapping[str, FinishedRun]:
         """Return all finished runs by their signature, whatever device made them."""
-        made = self.runner.store.runs_done().values()
+        made = self.runner.store.finished()
         return by_signature(made if self.mini else [*shipped_runs(), *read_all(self.packed).values(), *made])
 
     def made(self) -> list[Result]:
         """Return the results of the finished runs in the folder."""
-        return [run.result for run in self.runner.store.runs_done().values()]
+        return [run.result for run in self.runner.store.finished()]
 
     def begin(self, study: Study) -> None:
         """Make the folder one of the paper's."""
@@ -72,22 +68,12 @@ class PaperRuns:
         runner, store = self.runner, self.runner.store
         planned = runner.plan(study, plans)
         planned = replace(planned, jobs=[_observed(job) for job in planned.jobs])
-        store.check(SMALL_STUDY if self.mini else study)
-        writable_folder(store.folder)
-        with store.lock():
-            self.begin(study)
+        with store.opened(SMALL_STUDY if self.mini else study):
             status = runner.status(planned)
-            start = len(status.to_start(retry=self.retry))
+            start = len(status.to_start(retry=runner.retry))
             log(f"{study.about}: {len(plans)} runs are missing, {start} to start. Folder: {store.folder}")
-            with shown(start, [], self.logs) as listeners:
-                everyone = [*listeners, *callbacks]
-                status, summary = runner.run(status, planned, everyone, retry=self.retry, until=self.until)
-        if summary.left:
-            log("The budget is spent; what was under way is stored. The same command goes on.")
-        if status.failed:
-            hint = "" if self.retry else " Run them again with --retry."
-            first = next(iter(status.failed.values()))
-            log(f"{len(status.failed)} runs failed; failures.jsonl says which.{hint} The first: {first}")
+            status, summary = do_jobs(status, planned, runner, self.logs, callbacks)
+        log_what_is_missing(status, summary, runner)
         return bool(status.failed)
 
     def time_dac(self) -> None:
@@ -101,7 +87,7 @@ class PaperRuns:
                 runner.store.folder,
                 device="auto" if runner.execution.is_remote else runner.device,
                 threads=runner.threads,
-                until=self.until,
+                until=runner.until,
                 report=lambda left: line.update(f"Timing divide-and-conquer: {left} left"),
             )
 

@@ -35,7 +35,7 @@ def log_idle_odedm(jobs: Iterable[Job]) -> None:
 def shown(
     total: int, done: Sequence[tuple[Job, Result]], logs: Sequence[str], *, quiet: bool = False
 ) -> Iterator[list[RunCallback]]:
-    """Who is told of the jobs in the block: a display on the error stream, and the loggers that were asked for.
+    """Show the jobs in the block on the error stream, and tell the loggers that were asked for.
 
     In the end these get a table of all that is finished, the runs that were before included.
     """
@@ -57,7 +57,6 @@ class _Table(RunCallback):
         self.rows = [table_row(job.name, result) for job, result in done]
 
     def on_finish(self, job: Job, result: Result) -> None:
-        """Add a row."""
         self.rows.append(table_row(job.name, result))
 
 
@@ -90,36 +89,29 @@ class ProgressDisplay(RunCallback):
         self.bars.stop()
 
     def on_start(self, job: Job) -> None:
-        """Show a job's own bar."""
         self._running[job.key] = self.bars.add_task(f"  {job.title}", total=None)
 
     def on_progress(self, job: Job, report: ProgressReport) -> None:
-        """Move it."""
         self.bars.update(self._running[job.key], completed=report.done, total=report.total)
 
     def on_finish(self, job: Job, result: Result) -> None:  # noqa: ARG002 - its table comes in the end
-        """Count a run."""
         self.done += 1
         self._remove(job)
 
     def on_lost(self, job: Job, reason: str) -> None:
-        """Say what happened to a worker."""
         self._remove(job)
         self.on_message(f"{job.title}: {reason}. It goes on from its last checkpoint.")
 
     def on_fail(self, job: Job, reason: str) -> None:
-        """Say what failed, and count it; the command says it of a single job."""
         self.failures += 1
         self._remove(job)
         if self.total > 1:
             self.on_message(f"Failed: {job.title}: {reason}")
 
     def on_message(self, line: str) -> None:
-        """Print a line."""
         self.console.print(printable(line, LONGEST), highlight=False, soft_wrap=True)
 
     def on_tick(self, seconds_left: float | None) -> None:
-        """Redraw the first line, or print it if it is time."""
         self._left = "" if seconds_left is None else f" · about {format_duration(seconds_left)} left"
         self._redraw()
         if self._prints_lines and self._now() >= self._line_at:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from odedm.cli import console
 from odedm.cli.console import log, out
 from odedm.cli.generated_options import opt
 from odedm.core.errors import UsageError
@@ -18,13 +17,10 @@ if TYPE_CHECKING:
     from odedm.report.summary import Table as Summary
     from odedm.report.unfinished import Unfinished
 
-handle_errors = console.handle_errors("Nothing was changed.")
-
 MOST_PENDING = 12
 """How many unfinished runs a terminal names."""
 
 
-@handle_errors
 def report(
     paths: Annotated[list[Path], typer.Argument(help="Folders of runs, or folders that hold runs.")],
     out_file: Annotated[

@@ -12,7 +12,6 @@ import typer
 from odedm.checkpoint.checkpoint import working_folder
 from odedm.checkpoint.lock import check_not_held
 from odedm.checkpoint.schedule import Schedule
-from odedm.cli import console
 from odedm.cli.console import SOME_FAILED, echo, echo_json, log, out
 from odedm.cli.data_command import import_if_path
 from odedm.cli.dotted_settings import Given
@@ -25,10 +24,10 @@ from odedm.core.options import with_keyword
 from odedm.core.registry import MEMORIES
 from odedm.data.opening import load_dataset
 from odedm.execute.backend import ExecutionConfig
+from odedm.execute.finished import finished
 from odedm.execute.job import Job, RunOptions
 from odedm.execute.planning import (
     PlannedJobs,
-    finished,
     plan_jobs,
     plan_resumed,
     run_dir_under,
@@ -42,10 +41,7 @@ from odedm.results.result import Result
 from odedm.training.experiment import MOST_SEEDS, Experiment
 from odedm.training.observation import Observation
 
-handle_errors = console.handle_errors("Finished runs are kept; the same command goes on where the others stopped.")
 
-
-@handle_errors
 @with_settings(Experiment, *KINDS.values(), Observation, ExecutionConfig)
 def run(
     given: Given,
@@ -109,7 +105,7 @@ def run(
 
 
 def _recommended(name: str, given: Given) -> dict[str, Any]:
-    """A recipe for the data and the rows of memory that were given, as a described experiment."""
+    """Return a recipe for the data and the rows of memory that were given, as a described experiment."""
     from odedm.recipes.recommendations import recipe
 
     size = given.get("capacity", default_of(ODEDM, "capacity"))
@@ -127,7 +123,6 @@ def _of(given: Given, kind: type) -> Given:
     return {name: given[name] for name in settings_of(kind) if name in given}
 
 
-@handle_errors
 @with_settings(ExecutionConfig)
 def resume(
     given: Given,
@@ -152,15 +147,14 @@ def resume(
         raise typer.Exit(SOME_FAILED)
 
 
-@handle_errors
 @with_settings((ExecutionConfig, ("workers",)), dotted=False)
 def demo(
     given: Given,
-    seeds: Annotated[int, opt("How many seeds.", min=1, max=MOST_SEEDS)] = 6,
-    out_folder: Annotated[Path, opt("Folder for results.", None, "--out")] = Path("runs/demo"),
+    seeds: Annotated[int, opt("How many seeds.", min=1, max=MOST_SEEDS, metavar="N")] = 6,
+    out_folder: Annotated[Path, opt("Folder for results.", None, "--out", metavar="FOLDER")] = Path("runs/demo"),
     restart: Annotated[bool, opt("Train again what is finished, from the start.", None, "--restart")] = False,
 ) -> None:
-    """DER and DER++ with and without ODEDM, and a recipe, on embedded images: a table and a report in a minute."""
+    """Compare DER and DER++ with and without ODEDM and a recipe on embedded images: table and report in a minute."""
     from odedm.cli.report_command import log_missing_figures, show_report
     from odedm.recipes.demo import demo as recipe
     from odedm.report.load import gather
@@ -223,7 +217,7 @@ def _failures(jobs: Sequence[Job], summary: Summary) -> str:
 
 
 def _finished(planned: PlannedJobs) -> dict[str, tuple[Job, Result]]:
-    """Results that are there already, by the key of their job; what their processes left is cleared up."""
+    """Return results that are there already, by the key of their job; what their processes left is cleared up."""
     by_key = {}
     for job in planned.jobs:
         result = None if job.options.overwrite else finished(job)

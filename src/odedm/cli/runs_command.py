@@ -10,7 +10,6 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from odedm.cli import console
 from odedm.cli.console import SOME_FAILED, echo, echo_json, log, out
 from odedm.cli.generated_options import AsJson, opt
 from odedm.cli.help_page import CommandApp
@@ -18,9 +17,11 @@ from odedm.core.text import printable
 from odedm.results.folder import FinishedRun, find_run, find_runs
 
 app = CommandApp(
-    name="runs", help="Finished runs: show, verify and compare them, pack them into one file.", add_completion=False
+    name="runs",
+    help="Finished runs: show, verify and compare them, pack them into one file.",
+    add_completion=False,
+    after_interrupt="Nothing was changed.",
 )
-handle_errors = console.handle_errors("Nothing was changed.")
 
 Run = Annotated[Path, typer.Argument(help="A run's folder.")]
 Packed = Annotated[list[Path], typer.Argument(metavar="FILE.jsonl.gz...", help="Files of packed results.")]
@@ -28,7 +29,6 @@ Target = Annotated[Path, opt("The file to write.", None, "--out", metavar="FILE.
 
 
 @app.command()
-@handle_errors
 def show(
     path: Run,
     as_json: AsJson = False,
@@ -44,7 +44,6 @@ def show(
 
 
 @app.command()
-@handle_errors
 def verify(
     paths: Annotated[list[Path], typer.Argument(help="Folders of runs, or folders that hold runs.")],
     as_json: AsJson = False,
@@ -85,7 +84,6 @@ def _verdict(checked: Sequence[Path], broken: Sequence[Path]) -> str:
 
 
 @app.command()
-@handle_errors
 def diff(first: Run, second: Run, as_json: AsJson = False) -> None:
     """Say what differs between two runs, and whether they can be compared."""
     from odedm.results.comparison import compare
@@ -102,14 +100,13 @@ def diff(first: Run, second: Run, as_json: AsJson = False) -> None:
             continue
         table = Table(title, "first", "second", title_justify="left")
         for row in rows:
-            table.add_row(*[Text(printable(each, 200)) for each in row])
+            table.add_row(*[Text(printable(cell, 200)) for cell in row])
         out.print(table)
     echo(f"Seconds: {one.total_seconds:.1f} and {other.total_seconds:.1f}")
     echo(comparison.verdict())
 
 
 @app.command()
-@handle_errors
 def pack(
     runs: Annotated[list[Path], typer.Argument(help="Folders of runs, or folders that hold runs.")], out_file: Target
 ) -> None:
@@ -121,7 +118,6 @@ def pack(
 
 
 @app.command()
-@handle_errors
 def merge(files: Packed, out_file: Target) -> None:
     """Bring packed results together, each run once. Two results of one run that differ are refused."""
     from odedm.results.packed import check_target, read_packed

@@ -10,17 +10,17 @@ from typing import Annotated
 
 import typer
 
-from odedm.cli import console
 from odedm.cli.console import SOME_FAILED, echo, log
 from odedm.cli.dotted_settings import Given
-from odedm.cli.generated_options import Log, opt, with_settings
+from odedm.cli.generated_options import Budget, DryRun, Log, Only, Retry, WithResults, opt, with_settings
 from odedm.cli.progress_display import log_idle_odedm, shown
 from odedm.cli.report_command import log_missing_figures, show_report
 from odedm.core.errors import UsageError
-from odedm.core.files import writable_folder, write_text
+from odedm.core.files import write_text
 from odedm.execute.backend import ExecutionConfig, workers_here
-from odedm.execute.durations import format_duration, parse_time, seconds_left
+from odedm.execute.durations import format_duration, seconds_left
 from odedm.execute.planning import PlannedJobs
+from odedm.execute.run_callbacks import RunCallback
 from odedm.execute.scheduler import Summary
 from odedm.paper.studies import READY, ready
 from odedm.results.folder import FinishedRun
@@ -34,50 +34,64 @@ PAGE = "report.html"
 PLACE = ("device", "threads")
 """Settings of an experiment that say where it runs; a study has them for all of its runs."""
 
-handle_errors = console.handle_errors("Finished runs are kept, and the same command goes on from here.")
 
-
-def runner_from(given: Given, folder: Path, reuse: str = "plugins") -> StudyRunner:
-    """Where a study's runs happen, as the command line says."""
+def runner_from(
+    given: Given,
+    folder: Path,
+    budget: str | None,
+    *,
+    retry: bool,
+    reuse: str = "plugins",
+    with_results: Sequence[Path] | None = None,
+) -> StudyRunner:
+    """Return who runs a study, as the command line says."""
     place = {name: given.pop(name) for name in PLACE if name in given}
-    return StudyRunner(RunStore(folder), ExecutionConfig(**given), reuse=reuse, **place)
+    packed, until = read_all(with_results or []), deadline(budget)
+    return StudyRunner(
+        RunStore(folder), ExecutionConfig(**given), reuse=reuse, have=packed, until=until, retry=retry, **place
+    )
 
 
-@handle_errors
 @with_settings(ExecutionConfig, (Experiment, PLACE))
 def study(
     given: Given,
     what: Annotated[str, typer.Argument(metavar="NAME|FILE.toml", help=f"{' | '.join(READY)}, or your own file.")],
-    data: Annotated[str | None, opt("Another data set than the study's own.", "What")] = None,
-    only: Annotated[list[str] | None, opt("Only these, e.g. method=er,derpp.", "What", metavar="NAME=VALUE")] = None,
-    seeds: Annotated[int | None, opt("How many of its own.", "What", default="all", min=1, max=10000)] = None,
+    data: Annotated[str | None, opt("Another data set than the study's own.", "What", metavar="NAME")] = None,
+    only: Only = None,
+    seeds: Annotated[
+        int | None, opt("How many of its own.", "What", default="all", min=1, max=10000, metavar="N")
+    ] = None,
     validation: Annotated[
         float | None,
         opt("Test on this share of the training rows, held out; test rows are never read.", "What", metavar="X"),
     ] = None,
-    dry_run: Annotated[bool, opt("Say what would be run, and how long it takes.", "How", "--dry-run")] = False,
-    budget: Annotated[
-        str | None, opt("Stop after this time, e.g. 30m, and store the state.", "How", metavar="TIME")
+    dry_run: DryRun = False,
+    budget: Budget = None,
+    retry: Retry = False,
+    reuse: Annotated[
+        str, opt(f"Finished runs count by what made them: {' | '.join(REUSE)}.", "How", metavar="NAME")
+    ] = "plugins",
+    with_results: WithResults = None,
+    out_folder: Annotated[
+        Path | None, opt("The study's folder.", "How", "--out", default="runs/NAME", metavar="FOLDER")
     ] = None,
-    retry: Annotated[bool, opt("Run again what failed before.", "How", "--retry")] = False,
-    reuse: Annotated[str, opt(f"Finished runs count by what made them: {' | '.join(REUSE)}.", "How")] = "plugins",
-    with_results: Annotated[
-        list[Path] | None, opt("Packed results of other machines, which count as done.", "How", metavar="FILE.jsonl.gz")
-    ] = None,
-    out_folder: Annotated[Path | None, opt("The study's folder.", "How", "--out", default="runs/NAME")] = None,
     logs: Log = None,
 ) -> None:
     """Run many experiments, each once, and report on them. Stop it and start it again as you like."""
     whole = with_validation(chosen(what, data), validation)
     name = whole.name if data is None else f"{whole.name}-{Path(data).name}"
-    runner = runner_from(given, out_folder or Path("runs") / name, reuse=reuse)
-    runner = dataclasses.replace(runner, have=read_all(with_results or []))
-    until = deadline(None if budget is None else parse_time(budget))
-    carry_out(whole, narrowed(whole, seeds, only or []), runner, logs or [], dry_run, until, retry=retry)
+    folder = out_folder or Path("runs") / name
+    runner = runner_from(given, folder, budget, retry=retry, reuse=reuse, with_results=with_results)
+    share = narrowed(whole, seeds, only or [])
+    planned = runner.plan(share, lenient=dry_run)
+    if dry_run:
+        _echo_plan(share, runner.status(planned), planned, runner)
+    elif _carry_out(whole, planned, runner, logs or []):
+        raise typer.Exit(SOME_FAILED)
 
 
 def chosen(what: str, data: str | None = None) -> Study:
-    """The study by its name or file."""
+    """Return the study by its name or file."""
     if what in READY or not (what.endswith(".toml") or Path(what).is_file()):
         return ready(what, data)
     if data is not None:
@@ -86,7 +100,7 @@ def chosen(what: str, data: str | None = None) -> Study:
 
 
 def with_validation(study: Study, share: float | None) -> Study:
-    """The study with all of its runs validated, under a name of its own."""
+    """Return the study with all of its runs validated, under a name of its own."""
     if share is None:
         return study
     grids = tuple(dataclasses.replace(grid, axes={**grid.axes, "validation": (share,)}) for grid in study.grids)
@@ -94,43 +108,26 @@ def with_validation(study: Study, share: float | None) -> Study:
 
 
 def narrowed(study: Study, seeds: int | None, only: Sequence[str]) -> Study:
-    """The share of a study that the command line asks for; it may have more seeds."""
+    """Return the share of a study that the command line asks for; it may have more seeds."""
     study = study if seeds is None else study.with_seeds(seeds)
     return dataclasses.replace(study, only=(*study.only, *only))
 
 
-def carry_out(
-    whole: Study,
-    study: Study,
-    runner: StudyRunner,
-    logs: Sequence[str],
-    dry_run: bool,
-    until: float | None,
-    *,
-    retry: bool,
-) -> None:
-    """Do what of a study is not done, and report on it; or say what would be done."""
+def _carry_out(study: Study, planned: PlannedJobs, runner: StudyRunner, logs: Sequence[str]) -> bool:
+    """Do what of a study is not done, and report on it; return whether runs failed."""
     from odedm.report.page import check_page
 
     store = runner.store
-    planned = runner.plan(study, lenient=dry_run)
-    if dry_run:
-        _echo_plan(study, runner.status(planned), planned, runner)
-        return
     log_idle_odedm(planned.jobs)
     log_missing_figures()
-    store.check(whole)
     check_page(store.folder / PAGE)
-    writable_folder(store.folder)
-    with store.lock():
-        store.init(whole)
+    with store.opened(study):
         status = runner.status(planned)  # nobody else can finish a run from here on
         log(f"Study '{study.name}': {', '.join(_standing(status, runner))}. Folder: {store.folder}")
-        status, summary = do_jobs(status, planned, runner, logs, until, retry=retry)
+        status, summary = do_jobs(status, planned, runner, logs)
         report_study(list(status.done.values()), store.folder)
-    log_what_is_missing(status, summary, retry=retry)
-    if status.failed:
-        raise typer.Exit(SOME_FAILED)
+    log_what_is_missing(status, summary, runner)
+    return bool(status.failed)
 
 
 def do_jobs(
@@ -138,25 +135,24 @@ def do_jobs(
     planned: PlannedJobs,
     runner: StudyRunner,
     logs: Sequence[str] = (),
-    until: float | None = None,
+    callbacks: Sequence[RunCallback] = (),
     *,
-    retry: bool,
     quiet: bool = False,
 ) -> tuple[StoreStatus, Summary]:
-    """Do what is not done, as far as the time allows, and show how it goes; where it then stands."""
+    """Do what is not done, as far as the time allows, and show how it goes; return where it then stands."""
     done = [(job, status.done[job.key].result) for job in planned.jobs if job.key in status.done]
-    total = len(done) + len(status.to_start(retry=retry))
-    with shown(total, done, logs, quiet=quiet) as callbacks:
+    total = len(done) + len(status.to_start(retry=runner.retry))
+    with shown(total, done, logs, quiet=quiet) as listeners:
         try:
-            return runner.run(status, planned, callbacks, retry=retry, until=until)
+            return runner.run(status, planned, [*listeners, *callbacks])
         except KeyboardInterrupt:
             _log_stopped(runner.status(planned), runner.store.folder)
             raise
 
 
 def _standing(status: StoreStatus, runner: StudyRunner) -> list[str]:
-    """How far a study has come, a fact each."""
-    packed = sum(runner.have.get(key) is run for key, run in status.done.items())
+    """Return how far a study has come, a fact each."""
+    packed = len({id(run) for run in status.done.values()} & {id(run) for run in runner.have.values()})
     facts = [
         f"{status.total} runs",
         f"{len(status.done)} done" + (f" ({packed} of them packed)" if packed else ""),
@@ -169,7 +165,7 @@ def _standing(status: StoreStatus, runner: StudyRunner) -> list[str]:
 
 
 def _log_stopped(status: StoreStatus, folder: Path) -> None:
-    """How far a study has come when it is stopped by hand, and where to look at that."""
+    """Say how far a study has come when it is stopped by hand, and where to look at that."""
     look = f": `odedm report {shlex.quote(str(folder))}` shows them" if status.done else ""
     log(f"{len(status.done)} of {status.total} runs are done{look}.")
 
@@ -188,7 +184,7 @@ def _echo_plan(study: Study, status: StoreStatus, planned: PlannedJobs, runner: 
 
 
 def report_study(done: Sequence[FinishedRun], folder: Path) -> None:
-    """The table here, and the page and the tables in the study's folder."""
+    """Print the table, and write the page and the tables into the study's folder."""
     from odedm.report.summary import summarise
     from odedm.report.tables import to_csv, to_latex, to_markdown
 
@@ -200,11 +196,11 @@ def report_study(done: Sequence[FinishedRun], folder: Path) -> None:
     show_report(table, folder / PAGE)
 
 
-def log_what_is_missing(status: StoreStatus, summary: Summary, *, retry: bool) -> None:
+def log_what_is_missing(status: StoreStatus, summary: Summary, runner: StudyRunner) -> None:
     """Say what is left for lack of time, and what failed."""
     if summary.left:
         log(f"The budget is spent: {len(summary.left)} runs left. The same command goes on.")
     if status.failed:
         first = next(iter(status.failed.values()))
-        hint = "" if retry else " Run them again with --retry."
+        hint = "" if runner.retry else " Run them again with --retry."
         log(f"{len(status.failed)} of {status.total} runs failed; {FAILURES} says which.{hint} The first: {first}")

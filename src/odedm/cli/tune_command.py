@@ -13,27 +13,32 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from odedm.cli import console
 from odedm.cli.console import SOME_FAILED, echo, echo_json, log, out
 from odedm.cli.dotted_settings import Given, pairs, read_dotted
-from odedm.cli.generated_options import Log, experiment_from, opt, with_settings
+from odedm.cli.generated_options import (
+    Budget,
+    DryRun,
+    Log,
+    Only,
+    Retry,
+    WithResults,
+    experiment_from,
+    opt,
+    with_settings,
+)
 from odedm.cli.study_command import PLACE, chosen, do_jobs, log_what_is_missing, runner_from
 from odedm.core.errors import UsageError
-from odedm.core.files import no_empty_folders, writable_folder, write_text
+from odedm.core.files import write_text
 from odedm.core.text import counted
 from odedm.execute.backend import ExecutionConfig
-from odedm.execute.durations import parse_time
 from odedm.execute.planning import PlannedJobs
 from odedm.memory.settings import DEFAULT_RHO, ODEDM
-from odedm.studies.grid import PLAIN, Grid
-from odedm.studies.merging import read_all
+from odedm.studies.grid import Grid
 from odedm.studies.run_store import StoreStatus
-from odedm.studies.runner import StudyRunner, deadline
+from odedm.studies.runner import StudyRunner
 from odedm.studies.spec import Study, ValidationSplit
 from odedm.studies.tuning import TrialResult, TuningStudy, differing, rates_at_an_end
 from odedm.training.experiment import Experiment
-
-handle_errors = console.handle_errors("Runs that are over are kept, and the same command goes on from here.")
 
 RATES = "0.01,0.03,0.1,0.3"
 SHARED = ("data", "method", "imbalance", "limit", "batch", "net")
@@ -44,7 +49,6 @@ CHOICES = "tuned.toml"
 """The file of the choices, as a study."""
 
 
-@handle_errors
 @with_settings((Experiment, SHARED), (ODEDM, OF_MEMORY), ExecutionConfig, (Experiment, PLACE), dotted=False)
 def tune(
     given: Given,
@@ -56,9 +60,7 @@ def tune(
             show_default="one, by the options below",
         ),
     ] = None,
-    only: Annotated[
-        list[str] | None, opt("Of a study only these, e.g. method=er,derpp.", "What", metavar="NAME=VALUE")
-    ] = None,
+    only: Only = None,
     lr: Annotated[str | None, opt("Learning rates.", "Choices", default=RATES, metavar="X,Y,…")] = None,
     set_: Annotated[
         list[str] | None, opt("A constant of the method, again and again.", "Choices", "--set", metavar="NAME=X,Y,…")
@@ -68,28 +70,37 @@ def tune(
     ] = None,
     tries: Annotated[
         int | None,
-        opt("Combinations that each arm may try.", "Choices", default="as many as the arm with fewer has", min=1),
+        opt(
+            "Combinations that each arm may try.",
+            "Choices",
+            default="as many as the arm with fewer has",
+            min=1,
+            metavar="N",
+        ),
     ] = None,
     validation: Annotated[
-        float | None, opt("Share of the training rows to hold out.", "Protocol", default="0.2, or the study's")
+        float | None,
+        opt("Share of the training rows to hold out.", "Protocol", default="0.2, or the study's", metavar="X"),
     ] = None,
     first_tasks: Annotated[
-        int | None, opt("Tasks to train on.", "Protocol", default="2, or the study's", min=1)
+        int | None, opt("Tasks to train on.", "Protocol", default="2, or the study's", min=1, metavar="N")
     ] = None,
     seeds: Annotated[
-        int | None, opt("Seeds of each try.", "Protocol", default="3, or the study's", min=1, max=10000)
+        int | None, opt("Seeds of each try.", "Protocol", default="3, or the study's", min=1, max=10000, metavar="N")
     ] = None,
     first_seed: Annotated[
         int | None,
-        opt("The first of them; not one of your runs'.", "Protocol", default="1000, or the study's", min=0),
+        opt(
+            "The first of them; not one of your runs'.", "Protocol", default="1000, or the study's", min=0, metavar="N"
+        ),
     ] = None,
-    dry_run: Annotated[bool, opt("Say what would be tried, and try nothing.", "How", "--dry-run")] = False,
-    budget: Annotated[str | None, opt("Stop after this time, e.g. 30m.", "How", metavar="TIME")] = None,
-    retry: Annotated[bool, opt("Try again what failed before.", "How", "--retry")] = False,
-    with_results: Annotated[
-        list[Path] | None, opt("Packed runs of other machines, which count as done.", "How", metavar="FILE.jsonl.gz")
+    dry_run: DryRun = False,
+    budget: Budget = None,
+    retry: Retry = False,
+    with_results: WithResults = None,
+    out_folder: Annotated[
+        Path | None, opt("Folder for what was tried.", "How", "--out", default="runs/tune-…", metavar="FOLDER")
     ] = None,
-    out_folder: Annotated[Path | None, opt("Folder for what was tried.", "How", "--out", default="runs/tune-…")] = None,
     as_json: Annotated[bool, opt("Print JSON, and nothing else, on stdout.", "How", "--json")] = False,
     logs: Log = None,
 ) -> None:
@@ -102,14 +113,13 @@ def tune(
     given |= read_dotted(dotted, "", ["execution"])
     constants = [text for text in set_ or [] if text not in dotted]
     _check_options(what, {**given, "lr": lr, "set": constants or None, "rho": rho}, only)
-    until = deadline(None if budget is None else parse_time(budget))
     study = (
         _one_method(given, RATES if lr is None else lr, constants, rho) if what is None else _study(what, only or [])
     )
     split = _split(study.tune or ValidationSplit(), validation, first_tasks, seeds, first_seed)
     tuning = TuningStudy.of(replace(study, tune=split), tries)
-    runner = runner_from(given, out_folder or Path("runs") / tuning.trials.name)
-    runner = replace(runner, have=read_all(with_results or []))
+    folder = out_folder or Path("runs") / tuning.trials.name
+    runner = runner_from(given, folder, budget, retry=retry, with_results=with_results)
     plans = tuning.experiments()
     planned = runner.plan(tuning.trials, plans, lenient=dry_run)
     if len(planned.jobs) < len(plans):
@@ -119,33 +129,21 @@ def tune(
         for name, reason in planned.missing.items():
             echo(f"'{name}' is not here, so what is done cannot be known. {reason}")
         return
-    status = _try_all(tuning, runner, planned, logs or [], until, retry=retry, quiet=as_json)
+    status = _try_all(tuning, runner, planned, logs or [], quiet=as_json)
     _conclude(tuning, *tuning.decided(planned.jobs, status.done, status.failed), runner.store.folder, as_json=as_json)
     if status.failed:
         raise typer.Exit(SOME_FAILED)
 
 
 def _try_all(
-    tuning: TuningStudy,
-    runner: StudyRunner,
-    planned: PlannedJobs,
-    logs: Sequence[str],
-    until: float | None,
-    *,
-    retry: bool,
-    quiet: bool,
+    tuning: TuningStudy, runner: StudyRunner, planned: PlannedJobs, logs: Sequence[str], *, quiet: bool
 ) -> StoreStatus:
     """Run what is to be tried, and say what is missing; return where it then stands."""
-    store = runner.store
-    store.check(tuning.trials)
-    with no_empty_folders([store.folder]):
-        writable_folder(store.folder)
-        with store.lock():
-            store.init(tuning.trials)
-            status = runner.status(planned)
-            _echo_plan(tuning, status, log, retry=retry)
-            status, summary = do_jobs(status, planned, runner, logs, until, retry=retry, quiet=quiet)
-    log_what_is_missing(status, summary, retry=retry)
+    with runner.store.opened(tuning.trials):
+        status = runner.status(planned)
+        _echo_plan(tuning, status, log, retry=runner.retry)
+        status, summary = do_jobs(status, planned, runner, logs, quiet=quiet)
+    log_what_is_missing(status, summary, runner)
     return status
 
 
@@ -161,19 +159,19 @@ def _check_options(what: str | None, of_one: Given, only: Sequence[str] | None) 
 
 
 def _one_method(given: Given, rates: str, constants: Sequence[str], rho: str | None) -> Study:
-    """The tries of the base method that options name, as a study; they are taken out of what was given."""
+    """Return the tries of the base method that options name, as a study; they are taken out of what was given."""
     plan = experiment_from({name: given.pop(name) for name in (*SHARED, *OF_MEMORY) if name in given})
     same: dict[str, Any] = {name: (value,) for name in SHARED if (value := getattr(plan, name)) is not None}
     same["capacity"] = (plan.memory.capacity,)
-    options = {plan.method: _choices(rates, constants)}
+    same |= {f"options.{plan.method}.{name}": values for name, values in _choices(rates, constants).items()}
     shares = _values("--rho", str(DEFAULT_RHO) if rho is None else rho)
     dual = {**same, "memory": ("odedm",), "rho": shares, "dac": ("paper",), "replay": (plan.memory.replay,)}
     name = f"tune-{Path(plan.data).name}-{plan.method}-{plan.memory.capacity}"
-    return Study(name, (Grid({**same, "memory": (PLAIN,)}, options), Grid(dual, options)))
+    return Study(name, (Grid({**same, "memory": ("native",)}), Grid(dual)))
 
 
 def _study(what: str, only: Sequence[str]) -> Study:
-    """The tries of many base methods, by name or from a file."""
+    """Return the tries of many base methods, by name or from a file."""
     study = chosen(what)
     wishes = (*study.only, *only)
     if seeds := next((wish for wish in wishes if wish.startswith("seed=")), None):
@@ -187,7 +185,7 @@ def _study(what: str, only: Sequence[str]) -> Study:
 def _split(
     split: ValidationSplit, validation: float | None, first_tasks: int | None, seeds: int | None, first: int | None
 ) -> ValidationSplit:
-    """The protocol of the study or the usual one, with what was given on the command line."""
+    """Return the protocol of the study or the usual one, with what was given on the command line."""
     start = split.seeds[0] if first is None else first
     number = len(split.seeds) if seeds is None else seeds
     drawn = split.seeds if first is None and seeds is None else tuple(range(start, start + number))
@@ -219,7 +217,7 @@ def _choices(rates: str, given: Sequence[str]) -> dict[str, tuple[Any, ...]]:
 
 
 def _values(flag: str, text: str) -> tuple[Any, ...]:
-    """Values separated by commas: numbers, true or false, or names.
+    """Return values separated by commas: numbers, true or false, or names.
 
     >>> _values("--set", "0.1,2,true,l2")
     (0.1, 2, True, 'l2')
@@ -261,7 +259,7 @@ def _conclude(
 
 
 def _show_tries(arms: Mapping[str, Sequence[tuple[TrialResult, Grid]]]) -> None:
-    """Every try of one base method, the best of each arm first."""
+    """Show every try of one base method, the best of each arm first."""
     tried = {arm: [result for result, _ in results] for arm, results in arms.items()}
     for arm, results in tried.items():
         table = Table(f"{arm} ODEDM", "validation ACC", "seeds", title_justify="left")
@@ -273,7 +271,7 @@ def _show_tries(arms: Mapping[str, Sequence[tuple[TrialResult, Grid]]]) -> None:
 
 
 def _show_choices(decided: Decided) -> None:
-    """The best of each arm of every base method."""
+    """Show the best of each arm of every base method."""
     table = Table("base method", "without ODEDM", "validation ACC", "with ODEDM", "validation ACC")
     for base, arms in decided.items():
         tried = [[result for result, _ in results] for results in arms.values()]

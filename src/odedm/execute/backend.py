@@ -34,7 +34,7 @@ class Backend(Protocol):
     """How often a job whose worker dies is tried from the same checkpoint."""
 
     def has_room(self) -> bool:
-        """Whether a job can start now."""
+        """Return whether a job can start now."""
         ...
 
     def start(self, job: Any) -> None:
@@ -42,7 +42,7 @@ class Backend(Protocol):
         ...
 
     def events(self, timeout: float) -> Iterator[Event]:
-        """What has happened since, or nothing when the time is over."""
+        """Yield what has happened since, or nothing when the time is over."""
         ...
 
     def close(self) -> None:
@@ -93,11 +93,11 @@ class ExecutionConfig:
 
     @property
     def is_remote(self) -> bool:
-        """Whether runs may happen on other machines."""
+        """Return whether runs may happen on other machines."""
         return self.backend == "ray"
 
     def device(self, asked: str) -> str:
-        """What device to plan for: on Ray a run has a GPU exactly where it is given a part of one."""
+        """Return what device to plan for: on Ray a run has a GPU exactly where it is given a part of one."""
         if not self.is_remote:
             return asked
         if asked == "cuda" and not self.gpus:
@@ -117,15 +117,12 @@ class InProcessBackend:
         self._thread = JobThread(self._events.put, data)
 
     def has_room(self) -> bool:
-        """Whether nothing is under way."""
         return self._thread.join(0)
 
     def start(self, job: Job) -> None:
-        """Begin in a thread."""
         self._thread.start(job)
 
     def events(self, timeout: float) -> Iterator[Event]:
-        """What the thread reports."""
         with suppress(queue.Empty):
             event = self._events.get(timeout=timeout)
             while True:
@@ -133,13 +130,12 @@ class InProcessBackend:
                 event = self._events.get_nowait()
 
     def close(self) -> None:
-        """Let the job store its state."""
         self._thread.stop()
         self._thread.join()
 
 
 def open_backend(jobs: Sequence[Job], execution: ExecutionConfig, data: Mapping[str, Dataset]) -> Backend:
-    """The backend that was asked for, with as many workers as are worthwhile and fit."""
+    """Open the backend that was asked for, with as many workers as are worthwhile and fit."""
     if _only_here(jobs, execution):
         return InProcessBackend(data)
     if execution.is_remote:
@@ -164,7 +160,7 @@ def ray_backend(execution: ExecutionConfig, jobs: int) -> Backend:
 
 
 def _only_here(jobs: Sequence[Job], execution: ExecutionConfig) -> bool:
-    """Whether a job is made of code that no other process can find; refused where it is to run in one."""
+    """Return whether a job is made of code that no other process can find; refuse it where it is to run in one."""
     for job in jobs:
         for setting, (name, entry) in job.experiment.plugins().items():
             if entry.portable:
@@ -181,12 +177,12 @@ def _only_here(jobs: Sequence[Job], execution: ExecutionConfig) -> bool:
 
 
 def workers_here(jobs: Sequence[Job], execution: ExecutionConfig) -> int:
-    """How many runs go side by side on this machine: as many as there are cores for, unless it is given."""
+    """Return how many runs go side by side on this machine: as many as there are cores for, unless it is given."""
     return min(execution.workers or choose_workers(jobs), len(jobs))
 
 
 def choose_workers(jobs: Sequence[Job]) -> int:
-    """As many as there are cores for the threads each run asks for; on a GPU as many as fill it.
+    """Return as many as there are cores for the threads each run asks for; on a GPU as many as fill it.
 
     >>> choose_workers([])
     1

@@ -11,7 +11,7 @@ UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def seconds_left(finished: Sequence[float], running: Sequence[float], waiting: int, workers: int) -> float | None:
-    """Seconds until all is done, if each job takes as long as the mean of the finished ones.
+    """Return the seconds until all is done, if each job takes as long as the mean of the finished ones.
 
     Args:
         finished: seconds of those that are over.
@@ -28,7 +28,7 @@ def seconds_left(finished: Sequence[float], running: Sequence[float], waiting: i
 
 
 def parse_time(text: str) -> float:
-    """Seconds from 90, 90s, 30m, 1h30m or 2d.
+    """Return the seconds of 90, 90s, 30m, 1h30m or 2d.
 
     >>> parse_time("30m"), parse_time("1h30m"), parse_time("45")
     (1800.0, 5400.0, 45.0)
@@ -43,7 +43,7 @@ def parse_time(text: str) -> float:
 
 
 def format_duration(seconds: float) -> str:
-    """A time to read.
+    """Return a time to read.
 
     >>> format_duration(42.4), format_duration(95), format_duration(4000), format_duration(200_000)
     ('42 s', '1 min 35 s', '1 h 6 min', '2 d 7 h')

@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 from odedm.checkpoint.schedule import Schedule
 from odedm.core.errors import UsageError, is_infrastructure_error
 from odedm.core.processes import PACKAGE
-from odedm.training.experiment import Experiment
+from odedm.training.experiment import Experiment, content_key
 from odedm.training.observation import Observation
 
 TRIES = 3
@@ -54,13 +54,18 @@ class Job:
     checksum: str | None = None
 
     @property
+    def content(self) -> str:
+        """Return the content hash without the code from outside that is to make the run."""
+        return content_key(self.experiment.describe(), self.checksum)
+
+    @property
     def name(self) -> str:
-        """The folder of a run as events name it."""
+        """Return the folder of a run as events name it."""
         return f"{self.folder.parent.name}/{self.folder.name}"
 
     @property
     def title(self) -> str:
-        """A few words for people."""
+        """Return a few words for people."""
         plan = self.experiment
         rho = getattr(plan.memory, "rho", None)
         share = "" if rho is None else f" ρ={rho:g}"
@@ -68,11 +73,11 @@ class Job:
         return f"{plan.method} · {memory}{share} · λ={plan.memory.capacity} · seed {plan.seed}"
 
     def retry(self) -> Job:
-        """The same after a loss: it goes on from its own checkpoint."""
+        """Return the same after a loss: it goes on from its own checkpoint."""
         return replace(self, options=replace(self.options, restart=False))
 
     def to_text(self) -> str:
-        """One line of JSON."""
+        """Return one line of JSON."""
         observation = self.options.observation
         plain = {
             "key": self.key,
@@ -85,7 +90,7 @@ class Job:
 
     @classmethod
     def from_text(cls, text: str) -> Job:
-        """The job again.
+        """Return the job again.
 
         >>> job = Job("key", Experiment(), Path("runs"), RunOptions(restart=True, observation=Observation()))
         >>> Job.from_text(job.to_text()) == job
@@ -149,7 +154,7 @@ class Failed(NamedTuple):
 
     @classmethod
     def by(cls, job: KeyedJob, error: BaseException) -> Failed:
-        """What an error that ended a job comes to."""
+        """Return what an error that ended a job comes to."""
         return cls(job.key, sentence(error), is_infrastructure_error(error))
 
 
@@ -181,12 +186,12 @@ KINDS: dict[str, Callable[..., Event]] = {
 
 
 def event_to_text(event: Event) -> str:
-    """One line of JSON."""
+    """Return one line of JSON."""
     return json.dumps([type(event).__name__, *event])
 
 
 def event_from_text(text: str | bytes) -> Event:
-    """The event again.
+    """Return the event again.
 
     >>> event_from_text(event_to_text(Done("key")))
     Done(key='key')

@@ -69,7 +69,7 @@ class JobThread:
             self._emit(Done(job.key))
 
     def _open(self, name: str) -> Dataset:
-        """The data set, opened once for all jobs."""
+        """Return the data set, opened once for all jobs."""
         from odedm.data.opening import load_dataset
 
         if name not in self._data:
@@ -81,14 +81,14 @@ class JobThread:
         self._stop.set()
 
     def join(self, seconds: float | None = None) -> bool:
-        """Wait for the job that is under way, if any; whether it is over."""
+        """Wait for the job that is under way, if any; return whether it is over."""
         if self._thread is not None:
             self._thread.join(seconds)
         return self._thread is None or not self._thread.is_alive()
 
 
 def is_gpu_broken(error: Exception) -> bool:
-    """Whether the process has lost its GPU to an error: then nothing can be asked of the card any more."""
+    """Return whether the process has lost its GPU to an error, after which nothing can be asked of the card."""
     import torch
 
     if not isinstance(error, RuntimeError) or isinstance(error, torch.OutOfMemoryError):

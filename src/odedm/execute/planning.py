@@ -13,11 +13,9 @@ from typing import TYPE_CHECKING
 
 from odedm.checkpoint.checkpoint import latest_look, working_folder
 from odedm.core.errors import UsageError
-from odedm.core.plain_data import differences
 from odedm.execute.backend import ExecutionConfig
 from odedm.execute.job import Job, RunOptions
 from odedm.results.folder import FILE
-from odedm.results.result import Result
 from odedm.training.experiment import Experiment, content_key
 
 if TYPE_CHECKING:
@@ -37,7 +35,7 @@ class PlannedJobs:
 
 
 def run_dir_under(folder: Path) -> Callable[[Experiment], Path]:
-    """The folder of each run below one for all: one experiment has one folder, however it was spelled."""
+    """Return where each run goes below one folder for all: one experiment has one folder, however it was spelled."""
 
     def place(plan: Experiment) -> Path:
         parent = folder / plan.slug()
@@ -59,7 +57,7 @@ def plan_jobs(
     lenient: bool = False,
     opened: Mapping[str, Dataset] | None = None,
 ) -> PlannedJobs:
-    """Each experiment resolved, with its content hash and its folder; those that turn out to be the same once.
+    """Resolve experiments, and give each its content hash and its folder; those that turn out to be the same once.
 
     With `lenient` a data set that is not here is noted, and its experiments stay as they are; a name that is none is
     refused all the same. `opened` are data sets that are open already, by name.
@@ -94,14 +92,14 @@ def plan_jobs(
 
 
 def job_of(run: Prepared, folder: Path, options: RunOptions | None = None) -> Job:
-    """The job of a prepared run whose result goes to a folder."""
+    """Return the job of a prepared run whose result goes to a folder."""
     plan, checksum = run.experiment, run.data.checksum
     key = content_key(plan.describe(), checksum, plan.code_hashes())
     return Job(key, plan, folder, options or RunOptions(), checksum)
 
 
 def _as_begun(job: Job) -> Job:
-    """The job with as many threads as its unfinished run began with: others would add up in another order."""
+    """Return the job with as many threads as its unfinished run began with: others add up in another order."""
     work = working_folder(job.folder)
     if job.options.restart or not work.is_dir():
         return job
@@ -125,46 +123,8 @@ def _prepared(plan: Experiment, data: Dataset, *, several: bool, remote: bool) -
         raise UsageError(f"{what} cannot be run: {error}") from None
 
 
-def finished(job: Job) -> Result | None:
-    """The result in a job's folder if it is that of this job on its data; None where there is none.
-
-    Another experiment's result, or one that cannot be read, is an error that says so: it is in the way.
-    """
-    if job.folder.is_symlink() or not (job.folder / FILE).is_file():
-        return None
-    advice = "Give another --out, or --overwrite to replace it."
-    try:
-        result = Result.load(job.folder / FILE)
-        plans = job.experiment, Experiment.from_dict(result.experiment)  # which fills in settings that are new
-    except UsageError as error:
-        raise UsageError(f"{error} {advice}") from error
-    now, then = (
-        replace(plan, cuda_graph=True, threads=1).describe() for plan in plans
-    )  # they are no part of a run's identity
-    other, made_on = differences(now, then), result.provenance.get("data_checksum")
-    if made_on != job.checksum:
-        other.append((f"data of the checksum {str(made_on)[:64]}", str(job.checksum)))
-    made_by, marks = result.code_hashes(), job.experiment.code_hashes()
-    if "weights" in made_by and made_by["weights"] != marks.get("weights", made_by["weights"]):
-        raise UsageError(
-            f"'{job.folder}' was made with other weights: '{job.experiment.net_options['weights']}' has changed since. "
-            f"{advice}"
-        )
-    for setting, (name, entry) in job.experiment.plugins().items():
-        if setting in made_by and made_by[setting] != marks.get(setting):
-            raise UsageError(
-                f"'{job.folder}' was made by another version of the {setting.removeprefix('memory.')} '{name}': "
-                f"{(entry.target or entry.plugin or name).partition(':')[0]} has changed since. --overwrite trains it "
-                "again with the code as it is now; another --out keeps both."
-            )
-    if other:
-        named = "; ".join(f"{before} there, {after} here" for before, after in other[:5])
-        raise UsageError(f"'{job.folder}' holds a run already, another one: {named}. {advice}")
-    return result
-
-
 def unfinished_runs(paths: Sequence[Path]) -> list[Path]:
-    """The runs at or below `paths` that have working folders and no result."""
+    """Return the runs at or below `paths` that have working folders and no result."""
     runs: dict[Path, None] = {}
     for path in paths:
         inside = WORK.fullmatch(path.name)
@@ -189,7 +149,7 @@ def unfinished_runs(paths: Sequence[Path]) -> list[Path]:
 def plan_resumed(
     runs: Sequence[Path], execution: ExecutionConfig, options: RunOptions
 ) -> tuple[PlannedJobs, dict[Path, str]]:
-    """The jobs that go on with unfinished runs, and by folder why others cannot: no checkpoint, no data, no room."""
+    """Return the jobs that go on with unfinished runs, and by folder why others cannot: no checkpoint, no data."""
     planned, faults = PlannedJobs([]), dict[Path, str]()
     for run in runs:
         try:
@@ -209,7 +169,7 @@ def _folder(folder: Path, _plan: Experiment) -> Path:
 
 
 def _described(configuration: dict[str, object]) -> dict[str, object]:
-    """An experiment as a checkpoint holds it: without how it is captured, which changes no number."""
+    """Return an experiment as a checkpoint holds it: without how it is captured, which changes no number."""
     return {**configuration, "cuda_graph": True}
 
 

@@ -40,7 +40,7 @@ class _Worker:
 
     @property
     def output(self) -> int:
-        """The file descriptor of its events."""
+        """Return the file descriptor of its events."""
         assert self.process.stdout is not None
         return self.process.stdout.fileno()
 
@@ -86,11 +86,9 @@ class ProcessBackend:
             raise
 
     def has_room(self) -> bool:
-        """Whether fewer jobs are under way than there are workers."""
         return sum(worker.job is not None for worker in self._workers) < self.workers
 
     def start(self, job: AnyJob) -> None:
-        """Give the job to a worker that has none, or to a new one."""
         worker = next((worker for worker in self._workers if worker.job is None), None) or self._new()
         worker.job = job.key
         worker.send(job.to_text())
@@ -103,7 +101,6 @@ class ProcessBackend:
         return worker
 
     def events(self, timeout: float) -> Iterator[Event]:
-        """What has happened since, or nothing when the time is over."""
         for key, _ in self._selector.select(timeout):
             yield from self._read(key.data)
 

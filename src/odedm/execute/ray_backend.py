@@ -101,11 +101,9 @@ class RayBackend:
         return room
 
     def has_room(self) -> bool:
-        """Whether fewer tasks are under way than there are workers."""
         return len(self._running) < self.workers
 
     def start(self, job: AnyJob) -> None:
-        """Hand the job to Ray, as plain data, with the last checkpoint that came back."""
         work = working_folder(job.folder)
         if job.options.restart and work.is_dir():
             clear(work)  # or the job would go on from these when its worker is lost
@@ -113,7 +111,6 @@ class RayBackend:
         self._running[self._task.remote(*words)] = job
 
     def events(self, timeout: float) -> Iterator[Event]:
-        """Pass on what workers tell, and write what comes back into the job's folder."""
         try:
             done, _ = self._ray.wait(list(self._running), num_returns=1, timeout=timeout) if self._running else ([], [])
         except self._ray.exceptions.RayError as error:
@@ -124,7 +121,7 @@ class RayBackend:
             yield self._outcome(reference, self._running.pop(reference))
 
     def _told(self) -> Iterator[Event]:
-        """What workers have told since the last time; their checkpoints are written here."""
+        """Yield what workers have told since the last time, and write their checkpoints."""
         self._asked = time.monotonic()
         try:
             events, checkpoints = self._ray.get(self._actor.take.remote(), timeout=PATIENCE)
@@ -184,7 +181,7 @@ class ProgressActor:
         self.checkpoints[key] = files
 
     def take(self) -> tuple[list[str], dict[str, dict[str, bytes]]]:
-        """What was noted since the last time."""
+        """Return what was noted since the last time."""
         noted = [*self.progress.values(), *self.events], self.checkpoints
         self.events, self.progress, self.checkpoints = [], {}, {}
         return noted
@@ -197,7 +194,7 @@ def do_remotely(
     plugins: dict[str, Any] | None = None,
     checkpoint: dict[str, bytes] | None = None,
 ) -> dict[str, Any]:
-    """What a worker does: the job in a folder of its own, then its files, or why it failed.
+    """Do a job in a worker, in a folder of its own; return its files, or why it failed.
 
     Args:
         text: the job.
@@ -240,7 +237,7 @@ def do_remotely(
 
 
 def checkpoint_file(work: Path) -> dict[str, bytes]:
-    """The newest checkpoint of a working folder by its path there; nothing where there is none."""
+    """Return the newest checkpoint of a working folder by its path there; nothing where there is none."""
     return {path.relative_to(work).as_posix(): path.read_bytes() for path in checkpoint_paths(work)[:1]}
 
 
@@ -256,7 +253,7 @@ def unpack_checkpoint(files: dict[str, bytes], work: Path) -> None:
 
 
 def keep_checkpoint(files: dict[str, bytes], job: AnyJob) -> bool:
-    """Write a checkpoint that came back beside the job's folder, in the place of the one before; whether that worked.
+    """Write a checkpoint that came back in the place of the one before; return whether that worked.
 
     Where another process has the run nothing is written; it is at most this step that is done again.
     """
@@ -272,7 +269,7 @@ def keep_checkpoint(files: dict[str, bytes], job: AnyJob) -> bool:
 
 
 def contents(folder: Path, most: int = MOST_BYTES) -> dict[str, bytes]:
-    """A finished run's files, refused where they are more than a driver should hold."""
+    """Return a finished run's files, refused where they are more than a driver should hold."""
     files = sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
     size = sum(path.stat().st_size for path in files)
     if size > most:

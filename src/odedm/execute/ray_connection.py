@@ -37,7 +37,7 @@ def knock(address: str | None) -> None:
 
 
 def import_ray(*, alone: bool) -> Any:
-    """Ray, told before its import whom it may listen to: to this machine `alone`, and to who has a secret token."""
+    """Import Ray, told before whom it may listen to: to this machine `alone`, and to who has a secret token."""
     quiet = {**QUIET, HERE_ALONE: "0", TOKEN_FILE: own_token()} if alone and TOKEN not in os.environ else QUIET
     for name, value in quiet.items():
         os.environ.setdefault(name, value)
@@ -51,7 +51,7 @@ def import_ray(*, alone: bool) -> Any:
 
 @cache
 def own_token() -> str:
-    """A file with a token for the Rays that this process starts, in a folder that is nobody else's and goes with it."""
+    """Return a file with a token for the Rays that this process starts, in a folder that goes with it."""
     folder = tempfile.mkdtemp(prefix="odedm-ray-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     path = Path(folder) / "token"

@@ -11,28 +11,28 @@ class RunCallback:
     """Is told how jobs get on, always from the same thread; every method may be left as it is."""
 
     def on_start(self, job: Job) -> None:
-        """A job has begun, or goes on after a loss."""
+        """Hear that a job has begun, or goes on after a loss."""
 
     def on_progress(self, job: Job, report: ProgressReport) -> None:
-        """It has seen more of its rows."""
+        """Hear that it has seen more of its rows."""
 
     def on_task(self, job: Job, task: int, metrics: dict[str, float]) -> None:
-        """It has learned a task, and was tested."""
+        """Hear that it has learned a task, and how it was tested."""
 
     def on_finish(self, job: Job, result: Result) -> None:
-        """A run is over."""
+        """Hear that a run is over."""
 
     def on_lost(self, job: Job, reason: str) -> None:
-        """Its worker died; it will be tried again."""
+        """Hear that its worker died; it will be tried again."""
 
     def on_fail(self, job: Job, reason: str) -> None:
-        """It failed for good."""
+        """Hear that it failed for good."""
 
     def on_message(self, line: str) -> None:
-        """A line for the user."""
+        """Take a line for the user."""
 
     def on_tick(self, seconds_left: float | None) -> None:
-        """Time has passed; about so many seconds are left, as far as is known."""
+        """Hear that time has passed; about so many seconds are left, as far as is known."""
 
 
 class LogRuns(RunCallback):
@@ -43,27 +43,22 @@ class LogRuns(RunCallback):
         self._under_way: dict[str, Job] = {}
 
     def on_progress(self, job: Job, report: ProgressReport) -> None:
-        """Begin a run's log with its first rows; then its loss and rate."""
         self._begin(job)
         self.loggers.on_step(job.name, report.done, {**report.metrics, "progress": report.done / max(1, report.total)})
 
     def on_task(self, job: Job, task: int, metrics: dict[str, float]) -> None:
-        """Log what was measured."""
         self._begin(job)
         self.loggers.on_task(job.name, task, metrics)
 
     def on_finish(self, job: Job, result: Result) -> None:
-        """Log the result."""
         self._begin(job)
         del self._under_way[job.key]
         self.loggers.on_end(job.name, result)
 
     def on_lost(self, job: Job, reason: str) -> None:
-        """Log that a worker died."""
         self.loggers.on_stop(job.name, "lost", reason)
 
     def on_fail(self, job: Job, reason: str) -> None:
-        """Log why a run failed."""
         self._under_way.pop(job.key, None)
         self.loggers.on_stop(job.name, "failed", reason)
 

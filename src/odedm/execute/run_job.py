@@ -34,12 +34,12 @@ TICK = 0.1
 
 
 def never() -> bool:
-    """Nobody wants the job to stop."""
+    """Return that nobody wants the job to stop."""
     return False
 
 
 def ignore(_event: Event) -> None:
-    """Nobody listens."""
+    """Do nothing with an event."""
 
 
 def run_job(job: Job, emit: Emit = ignore, *, data: Dataset | None = None, stop: Callable[[], bool] = never) -> Outcome:
@@ -108,7 +108,7 @@ class _JobReport(Reporter):
 
 
 def _observation(work: Path, options: RunOptions, say: Callable[[str], None]) -> Observation:
-    """What a run is to look at: as it began, for what it did not look at then cannot be made up for.
+    """Return what a run is to look at: as it began, for what it did not look at then cannot be made up for.
 
     Its model can be kept all the same: that is written when the run ends.
     """
@@ -134,7 +134,7 @@ def checkpointer_of(
     stop: Callable[[], bool] = never,
     say: Callable[[str], None] = lambda _: None,
 ) -> Checkpointer:
-    """Who stores a run's state in a working folder."""
+    """Return who stores a run's state in a working folder."""
     from odedm.checkpoint.checkpointer import Checkpointer
     from odedm.results.provenance import versions
 
@@ -162,12 +162,12 @@ def checkpointer_of(
 
 
 def _code(marks: Mapping[str, str]) -> dict[str, str]:
-    """Which code from outside a run is made by, as a checkpoint names it."""
+    """Return which code from outside a run is made by, as a checkpoint names it."""
     return {f"code of the {setting}": mark for setting, mark in marks.items()}
 
 
 def _made_by_other_code(work: Path, code: Mapping[str, str]) -> bool:
-    """Whether the last checkpoint is of other code from outside than there is now."""
+    """Return whether the last checkpoint is of other code from outside than there is now."""
     with suppress(UsageError):
         versions = latest_look(work)[1].versions
         return any(name in versions and versions[name] != mark for name, mark in code.items())
@@ -175,7 +175,7 @@ def _made_by_other_code(work: Path, code: Mapping[str, str]) -> bool:
 
 
 def remove_stale_workdir(folder: Path) -> None:
-    """Beside a finished run: remove what its process left that died before it had cleared up.
+    """Remove beside a finished run what its process left that died before it had cleared up.
 
     Another go at the same run, which is to replace it, is not touched.
     """

@@ -13,6 +13,7 @@ from odedm.core.errors import InfrastructureError, UsageError
 from odedm.core.files import no_empty_folders
 from odedm.execute.backend import Backend, ExecutionConfig, open_backend
 from odedm.execute.durations import seconds_left
+from odedm.execute.finished import why_another
 from odedm.execute.job import (
     CheckpointSaved,
     Done,
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from odedm.stream.dataset import Dataset
 
 MOST_LOSSES = 10
-"""How often a job is started again whose worker is killed before it has done anything."""
+"""How often a job is started at most from one checkpoint, whoever ended its workers."""
 TICK = 0.2
 """Seconds between two looks at what has happened."""
 
@@ -50,9 +51,9 @@ class Summary:
 @dataclass
 class _Running:
     job: Job
-    share: float = 0.0
-    has_begun: bool = False
-    """Whether it has seen rows since it was started."""
+    rows: int = 0
+    """How many it has seen, as far as is known."""
+    total: int = 1
     has_progressed: bool = False
     """Whether a checkpoint was stored since it was started."""
 
@@ -68,7 +69,6 @@ class Scheduler:
         callbacks: who is told.
         seconds: of finished jobs like these, for estimates.
         until: on the clock `now`: what is under way then is stopped, its state being stored, and nothing more started.
-        check: why a run that came back is not one that was asked for, if so.
         now: a clock.
     """
 
@@ -79,10 +79,9 @@ class Scheduler:
         seconds: Sequence[float] = (),
         *,
         until: float | None = None,
-        check: Callable[[Job, Result], str | None] = lambda _job, _result: None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.backend, self.callbacks, self.until, self._check, self._now = backend, callbacks, until, check, now
+        self.backend, self.callbacks, self.until, self._now = backend, callbacks, until, now
         self.summary = Summary()
         self._seconds = [*seconds]
         self._waiting: dict[str, Job] = {}
@@ -90,6 +89,8 @@ class Scheduler:
         self._losses: Counter[str] = Counter()
         """Losses of each job in a row without a checkpoint between them; `_tries` are those that count against it."""
         self._tries: Counter[str] = Counter()
+        self._furthest: Counter[str] = Counter()
+        """How many rows a job had seen at most when it was lost, since its last checkpoint."""
         self._alone: set[str] = set()
         """Jobs that were lost together with others, so that nobody knows whose fault it was."""
 
@@ -143,8 +144,7 @@ class Scheduler:
             return
         job = running.job
         if isinstance(event, ProgressReport):
-            running.has_begun = True
-            running.share = event.done / max(1, event.total)
+            running.rows, running.total = event.done, max(1, event.total)
             self._tell(lambda callback: callback.on_progress(job, event))
         elif isinstance(event, TaskFinished):
             self._tell(lambda callback: callback.on_task(job, event.task, dict(event.metrics)))
@@ -175,13 +175,18 @@ class Scheduler:
         self._waiting = {job.key: job.retry(), **self._waiting}  # the first to go on
 
     def _count_try(self, running: _Running, event: WorkerLost) -> None:
-        """Count a loss without a checkpoint since the last one; one that came before any row may be nobody's fault."""
+        """Count a loss without a checkpoint since the last one.
+
+        A job that is to blame is lost at the same place each time. So one whose worker someone ended counts only where
+        it got no further than before, and not at all before its first row.
+        """
         key = running.job.key
         if running.has_progressed:
-            self._tries[key] = self._losses[key] = 0
+            self._tries[key] = self._losses[key] = self._furthest[key] = 0
             return
         self._losses[key] += 1
-        self._tries[key] += running.has_begun or not event.was_killed
+        self._tries[key] += not event.was_killed or 0 < running.rows <= self._furthest[key]
+        self._furthest[key] = max(self._furthest[key], running.rows)
 
     def _end(self, job: Job, event: Done | Failed) -> None:
         if isinstance(event, Failed):
@@ -206,19 +211,13 @@ class Scheduler:
 
     def _result(self, job: Job) -> Result:
         result = Result.load(job.folder / FILE)
-        made_on = result.provenance.get("data_checksum")
-        if job.checksum is not None and made_on != job.checksum:
-            raise UsageError(
-                f"The run in '{job.folder}' was made on other data than here: '{job.experiment.data}' has "
-                f"the checksum {made_on} where it ran, and {job.checksum} here. Import it anew there."
-            )
-        fault = self._check(job, result)
+        fault = why_another(job, result)
         if fault is not None:
-            raise UsageError(fault)
+            raise UsageError(f"The run in '{job.folder}' {fault} Bring the machines to the same data and code.")
         return result
 
     def _time_left(self) -> float | None:
-        rest = [1 - running.share for running in self._running.values()]
+        rest = [1 - running.rows / running.total for running in self._running.values()]
         return seconds_left(self._seconds, rest, len(self._waiting), self.backend.workers)
 
 
@@ -230,7 +229,6 @@ def run_jobs(
     seconds: Sequence[float] = (),
     *,
     until: float | None = None,
-    check: Callable[[Job, Result], str | None] = lambda _job, _result: None,
 ) -> Summary:
     """Do jobs on the backend that was asked for: what `run`, `demo`, `resume`, `tune` and `study` all come down to.
 
@@ -241,7 +239,7 @@ def run_jobs(
         return Summary()
     with no_empty_folders(job.folder.parent for job in jobs):
         backend = open_backend(jobs, execution, data)
-        scheduler = Scheduler(backend, callbacks, seconds, until=until, check=check)
+        scheduler = Scheduler(backend, callbacks, seconds, until=until)
         try:
             scheduler.run(jobs)
         finally:

@@ -74,7 +74,7 @@ def main() -> None:
 
 
 def _end(thread: JobThread) -> None:
-    """Asked to end by the system: the job's state is stored, and the parent starts it again elsewhere."""
+    """Store the job's state and end, as the system asks; the parent starts it again elsewhere."""
 
     def end() -> None:
         try:
@@ -88,7 +88,7 @@ def _end(thread: JobThread) -> None:
 
 
 def _ready_thread(emit: Emit) -> JobThread:
-    """A thread for jobs; what takes longest is imported while the parent says what is to be done."""
+    """Return a thread for jobs; what takes longest is imported while the parent says what is to be done."""
     _importing.start()
     return JobThread(emit)
 

@@ -11,7 +11,7 @@ from typing import Any
 from odedm.core.registry import DISTANCES, WITHOUT_CLUSTERS, normalize_name
 from odedm.memory.paper_preset import AUXILIARY, REST, paper_preset
 from odedm.selection.flat_settings import OF_DAC
-from odedm.studies.grid import PLAIN, Grid
+from odedm.studies.grid import Grid
 
 _PROTOCOL: dict[str, Any] = tomllib.loads(files(__package__).joinpath("protocol.toml").read_text(encoding="utf-8"))
 DATA: dict[str, dict[str, Any]] = _PROTOCOL["data"]
@@ -21,7 +21,7 @@ RETRIEVALS: dict[str, str] = _PROTOCOL["retrievals"]
 EPOCHS = {1: "online-1-epoch", 50: "offline-50-epochs"}
 """What a table of other methods calls the standard setting."""
 STREAM: dict[str, Any] = _PROTOCOL["stream"]
-WITHOUT_ODEDM = ((PLAIN,), ("none",))
+WITHOUT_ODEDM = (("native",), ("none",))
 CONSTANTS: dict[str, dict[str, Any]] = _PROTOCOL["constants"]
 """Hyper-parameters by method."""
 
@@ -59,16 +59,10 @@ def _whole(grid: Grid, data: str, capacity: int) -> Grid:
         distances = grid.axes.get("distance", ("sinkhorn",))
         preset = {"rho": None, "k": None, **paper_preset(*distances[:1])}
         axes |= {name: "none" if value is None else value for name, value in preset.items()}
-    return replace(
-        grid,
-        axes={**{name: (value,) for name, value in axes.items()}, **grid.axes, "capacity": (capacity,)},
-        options={
-            method: {name: (value,) for name, value in constants(method, data, capacity).items()}
-            | dict(grid.options.get(method, {}))
-            for method in grid.axes["method"]
-        },
-        net_options={name: (value,) for name, value in DATA[data]["net_options"].items()} | dict(grid.net_options),
-    )
+    axes |= {f"net_options.{name}": value for name, value in DATA[data]["net_options"].items()}
+    for method in grid.axes["method"]:
+        axes |= {f"options.{method}.{name}": value for name, value in constants(method, data, capacity).items()}
+    return Grid({**{name: (value,) for name, value in axes.items()}, **grid.axes, "capacity": (capacity,)})
 
 
 def protocol_deviations(settings: Mapping[str, Any]) -> list[str]:

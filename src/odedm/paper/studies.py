@@ -10,7 +10,7 @@ from typing import Any
 from odedm.core.errors import UsageError, choose
 from odedm.paper.printed import numbers, share_of
 from odedm.paper.protocol import DATA, with_explicit_settings
-from odedm.studies.grid import PLAIN, Grid
+from odedm.studies.grid import Grid
 from odedm.studies.spec import Study, parse
 
 _FOLDER = files(__package__).joinpath("ready")
@@ -62,15 +62,16 @@ def printed(name: str, data: str) -> tuple[Grid, ...]:
         )
     grids: list[Grid] = []
     options = {
-        method: {name: (value,) for name, value in values.items()}
+        f"options.{method}.{option}": (value,)
         for method, values in _PRINTED[name].get("options", {}).items()
+        for option, value in values.items()
     }
     for (setting, capacity, variant), names in methods.items():
         axes: dict[str, Any] = {"data": (data,), "imbalance": (setting,), "method": tuple(names)}
-        axes |= {"capacity": (capacity,), "memory": (PLAIN,)}
+        axes |= {"capacity": (capacity,), "memory": ("native",)}
         if variant != "none":
             k = int(variant.removeprefix("odedm-"))
             share = share_of(k, capacity, data)
             axes |= {"memory": ("odedm",), "rho": (share,), "k": (k,), "dac": ("paper",)}
-        grids += with_explicit_settings(Grid(axes, options))
+        grids += with_explicit_settings(Grid({**axes, **options}))
     return tuple(grids)

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from odedm.core.errors import UsageError
 from odedm.core.text import LONGEST, printable
+from odedm.execute.finished import key_of_result
 from odedm.report.summary import Table, summarise
 from odedm.report.unfinished import find_unfinished, is_under_way
 from odedm.results.folder import FinishedRun, NoRuns, find_runs, load_runs
 from odedm.results.packed import is_packed
 from odedm.studies.merging import deduplicate, read_all
-from odedm.studies.run_store import key_of_result
 
 MOST_FAULTS = 3
 """Damaged runs that a warning names."""

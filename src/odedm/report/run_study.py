@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from odedm.core.errors import UsageError, short_repr
-from odedm.core.files import writable_folder
 from odedm.execute.backend import ExecutionConfig
-from odedm.execute.durations import parse_time
 from odedm.execute.run_callbacks import LogRuns, RunCallback
 from odedm.report.notebook import Results
 from odedm.studies.run_store import RunStore
@@ -48,14 +46,14 @@ def study(
         budget: a time such as "30m", after which what is under way is stored and nothing more started.
         retry: run again what failed before.
         reuse: by what made them finished runs count, a name of `odedm study --reuse`.
-        loggers: who is log of every run.
+        loggers: who is told of every run.
 
     Returns:
         The finished runs. What failed is in `failures.jsonl` of the folder; where nothing could be finished the first
         failure is raised.
 
     >>> import tempfile
-    >>> spec = {"data": "blobs", "method": "er", "memory": ["plain", "odedm"], "capacity": 20, "seeds": 2}
+    >>> spec = {"data": "blobs", "method": "er", "memory": ["native", "odedm"], "capacity": 20, "seeds": 2}
     >>> with tempfile.TemporaryDirectory() as place:
     ...     results = study(spec, folder=place + "/mine", workers=1)
     >>> results
@@ -64,18 +62,16 @@ def study(
     whole = _study(spec)
     plan = whole.with_seeds(seeds) if seeds is not None else whole
     plan = replace(plan, only=(*plan.only, *only))
-    until = deadline(None if budget is None else parse_time(budget))
     store = RunStore(Path(folder) if folder is not None else Path("runs") / whole.name)
-    runner = StudyRunner(store, ExecutionConfig(workers=workers), device, threads, reuse)
+    runner = StudyRunner(
+        store, ExecutionConfig(workers=workers), device, threads, reuse, until=deadline(budget), retry=retry
+    )
     planned = runner.plan(plan)
-    store.check(whole)
-    writable_folder(store.folder)
     log = Loggers(loggers)
-    with store.lock():
-        store.init(whole)
+    with store.opened(whole):
         callbacks: list[RunCallback] = [LogRuns(log)] if log else []
         try:
-            status, summary = runner.run(runner.status(planned), planned, callbacks, retry=retry, until=until)
+            status, summary = runner.run(runner.status(planned), planned, callbacks)
             log.on_table([table_row(run.folder.name, run.result) for run in status.done.values()])
         finally:
             log.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from odedm.core.configuration import Setting, default_of, settings_of
@@ -23,22 +23,40 @@ from odedm.core.registry import (
 from odedm.core.text import LONGEST, printable
 from odedm.core.validators import LARGEST, Choice, Pair, Validator, is_scalar, refused
 from odedm.memory.paper_preset import paper_dac
-from odedm.memory.settings import DEFAULT_RHO, KINDS, ODEDM, AnyMemory, Native, memory_from_flat
+from odedm.memory.settings import DEFAULT_RHO, KINDS, ODEDM, AnyMemory, memory_from_flat
 from odedm.selection.flat_settings import of_clusters_there_are
 from odedm.training.experiment import Experiment
 
 Values = tuple[Any, ...]
 
-PLAIN = "plain"
-"""A memory by this name is what the method has without ODEDM: its own policy."""
 PAPER = "paper"
 """A DAC by this name is the one that the paper has for a ρ and a λ."""
 NONE = "none"
-BY_NAME = ("retrieval_options", "policy_options", "optimizer_options")
-"""Tables of options by the names of what has them."""
-TABLES = ("options", "net_options", *BY_NAME)
+OWNERS = {
+    "options": METHODS,
+    "retrieval_options": RETRIEVALS,
+    "policy_options": POLICIES,
+    "optimizer_options": OPTIMIZERS,
+}
+"""Tables of options by the names of what has them, and where these names are."""
+OF_RUN = {"options": "method", "retrieval_options": "retrieval", "optimizer_options": "optimizer"}
+"""Those that an experiment's own setting names the owner of."""
+TABLES = (*OWNERS, "net_options")
 MOST = 1_000_000
 MOST_RUNS = 100_000
+
+
+def split_name(name: str) -> tuple[str, str, str]:
+    """Return the table of a list's name, whose options these are, and the option; of a setting the last alone.
+
+    >>> split_name("options.er.lr"), split_name("net_options.width"), split_name("rho")
+    (('options', 'er', 'lr'), ('net_options', '', 'width'), ('', '', 'rho'))
+    """
+    table, _, rest = name.partition(".")
+    if table not in TABLES:
+        return "", "", name
+    owner, _, option = rest.rpartition(".")
+    return table, owner, option
 
 
 def check_values(name: str, values: Sequence[Any], kind: Validator | None = None) -> None:
@@ -69,7 +87,6 @@ class DacChoice(Pair):
     expected = "a pair of whole numbers such as 3,4, or none, or paper"
 
     def validate(self, name: str, value: Any) -> Any:
-        """A tuple of two, None, or the word."""
         return PAPER if value == PAPER else super().validate(name, value)
 
 
@@ -81,11 +98,9 @@ class OrNone(Validator):
 
     @property
     def expected(self) -> str:
-        """In words."""
         return f"{self.validator.expected}, or {NONE}"
 
     def validate(self, name: str, value: Any) -> Any:
-        """The value in its own type, or None."""
         return None if value == NONE else self.validator.validate(name, value)
 
 
@@ -94,69 +109,58 @@ def _kind(setting: Setting) -> Validator:
 
 
 def _given(setting: Setting) -> Callable[[Any], Any]:
-    """What a study's value stands for: none is None where nothing need be given."""
+    """Return what a study's value stands for: none is None where nothing need be given."""
     return lambda value: None if setting.optional and value == NONE else value
 
 
 def axes() -> dict[str, Validator]:
-    """What a study can vary: the settings of an experiment and of its memory, as these describe themselves."""
+    """Return what a study can vary: the settings of an experiment and of its memory, as these describe themselves."""
     run = {name: _kind(setting) for name, setting in settings_of(Experiment).items() if setting.axis}
     memory = {
         name: _kind(setting) for kind in KINDS.values() for name, setting in settings_of(kind).items() if setting.axis
     }
-    return {**run, "memory": Choice("memory", MEMORIES, also=(PLAIN,)), **memory, "dac": DacChoice()}
+    return {**run, "memory": Choice("memory", MEMORIES), **memory, "dac": DacChoice()}
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Every combination of the values of `axes`, with those of each method's own `options` and of the net's.
+    """Every combination of lists of values, each by the name of its setting.
 
-    `retrieval_options`, `policy_options` and `optimizer_options` are by the names of retrievals, memory policies and
-    optimizers, and count where these are named. What belongs to one memory alone does not multiply the runs of others.
+    Options of a method, a retrieval, a memory policy or an optimizer are named with it, as `options.er.lr`, and count
+    where it is named; those of the net as `net_options.width`. What belongs to one memory alone does not multiply the
+    runs of others.
 
-    >>> grid = Grid({"method": ("er", "derpp"), "memory": ("plain", "odedm"), "capacity": (50,), "rho": (0.25, 0.5)})
+    >>> grid = Grid({"method": ("er", "derpp"), "memory": ("native", "odedm"), "capacity": (50,), "rho": (0.25, 0.5)})
     >>> len(grid.experiments())
     6
     """
 
     axes: Mapping[str, Values] = field(default_factory=dict)
-    options: Mapping[str, Mapping[str, Values]] = field(default_factory=dict)
-    net_options: Mapping[str, Values] = field(default_factory=dict)
-    retrieval_options: Mapping[str, Mapping[str, Values]] = field(default_factory=dict)
-    policy_options: Mapping[str, Mapping[str, Values]] = field(default_factory=dict)
-    optimizer_options: Mapping[str, Mapping[str, Values]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for kind, (tables, registry) in {
-            "method": (self.options, METHODS),
-            "retrieval": (self.retrieval_options, RETRIEVALS),
-            "memory policy": (self.policy_options, POLICIES),
-            "optimizer": (self.optimizer_options, OPTIMIZERS),
-        }.items():
-            for name in tables:
-                check_name(kind, name, registry)
-        for name, values in self.lists().items():
-            check_values(name, values, choose("key of a study", name, axes()) if name in self.axes else None)
+        for name, values in self.axes.items():
+            table, owner, _ = split_name(name)
+            if table in OWNERS:
+                check_name(OWNERS[table].what, owner, OWNERS[table])
+            check_values(name, values, None if table else choose("key of a study", name, axes()))
 
     def experiments(self) -> list[Experiment]:
-        """One experiment for each combination, each once, all with seed 0."""
+        """Return one experiment for each combination, each once, all with seed 0."""
         self._check_size()
         by_slug: dict[str, Experiment] = {}
         made = itertools.count(1)
-        for chosen in _product(self._own(Experiment)):
-            options = self.options.get(chosen.get("method", default_of(Experiment, "method")), {})
-            drawn = self.retrieval_options.get(chosen.get("retrieval", default_of(Experiment, "retrieval")), {})
-            stepped = self.optimizer_options.get(chosen.get("optimizer", default_of(Experiment, "optimizer")), {})
-            parts = (_product(options), _product(self.net_options), _product(drawn), _product(stepped))
-            for (chosen_options, net, draw, step), memory in itertools.product(
-                itertools.product(*parts), self._memories()
+        for chosen in _product(self._axes_of(Experiment)):
+            owners = {table: chosen.get(part, default_of(Experiment, part)) for table, part in OF_RUN.items()}
+            parts = [_product(self.options_of(table, owner)) for table, owner in owners.items()]
+            for (options, draw, step, net), memory in itertools.product(
+                itertools.product(*parts, _product(self.options_of("net_options"))), self._memories()
             ):
                 if next(made) > MOST_RUNS:  # each takes time and memory
                     raise UsageError(f"The lists stand for more than {MOST_RUNS} experiments; cut them.")
                 plan = Experiment(
                     memory,
                     **chosen,
-                    options=chosen_options,
+                    options=options,
                     net_options=net,
                     retrieval_options=draw,
                     optimizer_options=step or None,
@@ -165,69 +169,53 @@ class Grid:
         return list(by_slug.values())
 
     def expand(self) -> list[Grid]:
-        """The same experiments in the same order, each as a grid of its own that has one value of everything.
+        """Return the same experiments in the same order, each as a grid that has one value of everything.
 
-        >>> rates = {"er": {"lr": (0.03, 0.1)}, "der": {"alpha": (0.5,)}}
-        >>> [each.options for each in Grid({"method": ("er", "der")}, rates).expand()]
-        [{'er': {'lr': (0.03,)}}, {'er': {'lr': (0.1,)}}, {'der': {'alpha': (0.5,)}}]
+        >>> grid = Grid({"method": ("er", "der"), "options.er.lr": (0.03, 0.1), "options.der.alpha": (0.5,)})
+        >>> [one.axes["method"] + one.options_of("options", "er").get("lr", ()) for one in grid.expand()]
+        [('er', 0.03), ('er', 0.1), ('der',)]
         """
         plans = self.experiments()
         by_slug: dict[str, Grid] = {}
         for method in self.axes.get("method", (default_of(Experiment, "method"),)):
-            options = {method: self.options[method]} if method in self.options else {}
-            whole = replace(self, axes={**self.axes, "method": (method,)}, options=options)
-            for chosen in _product(whole.lists()):
-                one = whole._narrowed(chosen)
+            others = {name for name in self.axes if name.startswith("options.") and split_name(name)[1] != method}
+            lists = {name: values for name, values in self.axes.items() if name not in others}
+            for chosen in _product({**lists, "method": (method,)}):
+                one = Grid({name: (value,) for name, value in chosen.items()})
                 (plan,) = one.experiments()
                 by_slug.setdefault(plan.slug(), one)
         return [by_slug[plan.slug()] for plan in plans]
 
-    def lists(self) -> dict[str, Values]:
-        """Every list by its whole name.
+    def options_of(self, table: str, owner: str = "") -> dict[str, Values]:
+        """Return the lists of a table of options, for a table by names those of one owner.
 
-        >>> Grid({"method": ("er",)}, {"er": {"lr": (0.03, 0.1)}}).lists()
-        {'method': ('er',), 'options.er.lr': (0.03, 0.1)}
+        >>> Grid({"method": ("er",), "options.er.lr": (0.03, 0.1)}).options_of("options", "er")
+        {'lr': (0.03, 0.1)}
         """
-        tables = {f"options.{method}": lists for method, lists in self.options.items()} | {
-            "net_options": self.net_options
+        return {
+            option: values
+            for name, values in self.axes.items()
+            for at, by, option in [split_name(name)]
+            if (at, by) == (table, owner)
         }
-        for table in BY_NAME:
-            tables |= {f"{table}.{name}": lists for name, lists in getattr(self, table).items()}
-        return {**self.axes, **{f"{table}.{name}": lists[name] for table, lists in tables.items() for name in lists}}
 
     def _check_size(self) -> None:
         """Refuse lists that multiply to more than anyone could list; methods' own do not multiply each other."""
-        shared = [len(values) for name, values in self.lists().items() if not name.startswith("options.")]
-        sizes = [math.prod(map(len, lists.values())) for lists in self.options.values()]
+        shared = [len(values) for name, values in self.axes.items() if not name.startswith("options.")]
+        methods = {split_name(name)[1] for name in self.axes if name.startswith("options.")}
+        sizes = [math.prod(map(len, self.options_of("options", method).values())) for method in methods]
         if math.prod(shared) * max(sizes, default=1) > MOST:
             raise UsageError(f"The lists multiply to more than {MOST} combinations; cut them.")
 
-    def _narrowed(self, chosen: Mapping[str, Any]) -> Grid:
-        """The grid with one value of each list, by its whole name."""
-
-        def first_values(table: str, lists: Mapping[str, Values]) -> dict[str, Values]:
-            return {name: (chosen[f"{table}.{name}"],) for name in lists}
-
-        return Grid(
-            {name: (chosen[name],) for name in self.axes},
-            {name: first_values(f"options.{name}", lists) for name, lists in self.options.items()},
-            first_values("net_options", self.net_options),
-            {name: first_values(f"retrieval_options.{name}", lists) for name, lists in self.retrieval_options.items()},
-            {name: first_values(f"policy_options.{name}", lists) for name, lists in self.policy_options.items()},
-            {name: first_values(f"optimizer_options.{name}", lists) for name, lists in self.optimizer_options.items()},
-        )
-
-    def _own(self, kind: Any) -> dict[str, Values]:
-        """The axes that are settings of a kind."""
+    def _axes_of(self, kind: Any) -> dict[str, Values]:
+        """Return the axes that are settings of a kind."""
         varied = {name: setting for name, setting in settings_of(kind).items() if name in self.axes}
         return {name: tuple(map(_given(setting), self.axes[name])) for name, setting in varied.items()}
 
     def _memories(self) -> Iterator[AnyMemory]:
         for name in self.axes.get("memory", ("odedm",)):
-            kind = Native if name == PLAIN else KINDS[name]
-            memory_axes = self._own(kind)
-            if name == PLAIN:
-                memory_axes.pop("policy", None)
+            kind = KINDS[name]
+            memory_axes = self._axes_of(kind)
             distances = memory_axes.get("distance", ("sinkhorn",))
             has_clusters = not set(WITHOUT_CLUSTERS).issuperset(distances)
             for chosen in _product(memory_axes):
@@ -235,7 +223,7 @@ class Grid:
                     capacity = chosen.get("capacity", default_of(ODEDM, "capacity"))
                     chosen["dac"] = paper_dac(capacity, chosen.get("rho", None if "k" in chosen else DEFAULT_RHO))
                 policy = chosen.get("policy") or chosen.get("short_policy")
-                for options in _product(self.policy_options.get(str(policy), {})):
+                for options in _product(self.options_of("policy_options", str(policy))):
                     settings = chosen | {"policy_options": options} if options else chosen
                     yield memory_from_flat(kind, of_clusters_there_are(settings) if has_clusters else settings)
 
@@ -246,12 +234,12 @@ def _product(axes: Mapping[str, Values]) -> Iterator[dict[str, Any]]:
 
 
 def matches_filters(plan: Experiment, wishes: Sequence[str]) -> bool:
-    """Whether an experiment has every wished value: `name=value`, several values separated by commas.
+    """Return whether an experiment has every wished value: `name=value`, several values separated by commas.
 
     Names alone are methods, spelled as in the registry or as in the paper.
 
     >>> plan = Experiment(ODEDM(50), method="derpp")
-    >>> matches_filters(plan, ["DER,DER++", "capacity=50"]), matches_filters(plan, ["memory=plain"])
+    >>> matches_filters(plan, ["DER,DER++", "capacity=50"]), matches_filters(plan, ["memory=native"])
     (True, False)
     """
     flat = _flat(plan)
@@ -273,7 +261,7 @@ def check_filters(study: str, wishes: Sequence[str], plans: Sequence[Experiment]
 
 
 def _filter(wish: str) -> tuple[str, list[str]]:
-    """The name and the values of a wish in words."""
+    """Return the name and the values of a wish in words."""
     name, sign, values = wish.partition("=")
     if not sign:
         return "method", [_method(word) for word in wish.split(",")]
@@ -286,14 +274,13 @@ def _filter(wish: str) -> tuple[str, list[str]]:
 
 
 def _values_of(flat: Mapping[str, Any], name: str) -> set[str]:
-    """An experiment's value by a name, in every way in which it is written."""
+    """Return an experiment's value by a name, in every way in which it is written."""
     value = flat.get(name)
-    words = {_spelled(value), str(value)}
-    return words | {PLAIN} if name == "memory" and value != ODEDM.name else words
+    return {_spelled(value), str(value)}
 
 
 def nobody_has(study: str, wishes: Sequence[str], plans: Iterable[Experiment]) -> UsageError:
-    """That experiments of a study lack a wished value, and which values there are."""
+    """Return the error that experiments of a study lack a wished value, with the values that there are."""
     names = dict.fromkeys(_filter(wish)[0] for wish in wishes)
     known = {name: dict[str, None]() for name in names}
     for plan in plans:
@@ -305,14 +292,14 @@ def nobody_has(study: str, wishes: Sequence[str], plans: Iterable[Experiment]) -
 
 
 def _spelled(value: object) -> str:
-    """As a study's file has it."""
+    """Return a value as a study's file has it."""
     if isinstance(value, float) and value.is_integer():
         return f"{value:.0f}"
     return "none" if value is None else str(value)
 
 
 def _method(word: str) -> str:
-    """The registry's name of a method, however it is spelled."""
+    """Return the registry's name of a method, however it is spelled."""
     known = next((name for name in METHODS if normalize_name(name) == normalize_name(word.strip())), None)
     if known is None:
         discover()
@@ -325,7 +312,7 @@ def _method(word: str) -> str:
 
 
 def _flat(plan: Experiment) -> dict[str, Any]:
-    """An experiment's choices by the names that a study has for them."""
+    """Return an experiment's choices by the names that a study has for them."""
     plain = plan.describe()
     memory = plain.pop("memory")
     memory["memory"] = memory.pop("name")
@@ -337,7 +324,7 @@ def _flat(plan: Experiment) -> dict[str, Any]:
 
 
 def as_tuple(value: Any, *, pair: bool = False) -> tuple[Any, ...]:
-    """A list as it is, a single value as a list of one; `dac = [3, 4]` is one pair."""
+    """Return a list as it is, a single value as a list of one; `dac = [3, 4]` is one pair."""
     if not isinstance(value, list) or (pair and len(value) == 2 and all(isinstance(item, int) for item in value)):
         value = [value]
     return tuple(tuple(item) if isinstance(item, list) else item for item in value)

@@ -7,14 +7,14 @@ from itertools import chain
 from pathlib import Path
 
 from odedm.core.errors import UsageError
+from odedm.execute.finished import key_of_result
 from odedm.results.folder import FinishedRun
 from odedm.results.packed import read_packed, to_line
 from odedm.results.result import Result
-from odedm.studies.run_store import key_of_result
 
 
 def deduplicate(runs: Iterable[FinishedRun], *, by_code: bool = True) -> dict[str, FinishedRun]:
-    """The runs by content hash; of the same run twice one is kept, the same one whatever the order.
+    """Return the runs by content hash; of the same run twice one is kept, the same one whatever the order.
 
     Without `by_code` runs by several versions of code from outside are the same, as in a report: one that does not say
     which version made it gives way to one that does, and two that say different ones are refused.
@@ -37,12 +37,12 @@ def deduplicate(runs: Iterable[FinishedRun], *, by_code: bool = True) -> dict[st
 
 
 def read_all(paths: Sequence[Path]) -> dict[str, FinishedRun]:
-    """Every run of some packed files by content hash."""
+    """Return every run of some packed files by content hash."""
     return deduplicate(chain.from_iterable(map(read_packed, paths)))
 
 
 def agree(one: Result, other: Result) -> bool:
-    """Whether two results of one run say the same; how long it took, and who looked on, is no part of that."""
+    """Return whether two results of one run say the same; how long it took, and who looked on, is no part of that."""
     both = one.anytime, other.anytime
     return (
         (one.class_il, one.task_il, one.class_counts, one.classes)
@@ -63,7 +63,7 @@ def _check_code(one: FinishedRun, other: FinishedRun) -> None:
 
 
 def _preference(run: FinishedRun) -> tuple[int, bool, str, str]:
-    """The one that says more of the code that made it, then that measured more, then the first that was finished."""
+    """Return a key that sorts first who says more of its code, then who measured more, then who was finished first."""
     result = run.result
     return -len(result.code_hashes()), result.anytime is None, str(result.provenance.get("finished")), to_line(result)
 

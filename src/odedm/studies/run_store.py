@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,15 +14,15 @@ from typing import Any
 
 from odedm.checkpoint.lock import hold
 from odedm.core.errors import UsageError
-from odedm.core.files import append_line, read_bytes, remove_stale, writable_folder, write_text
+from odedm.core.files import append_line, no_empty_folders, read_bytes, remove_stale, writable_folder, write_text
 from odedm.core.plain_data import parse_json
 from odedm.core.version import __version__
+from odedm.execute.finished import changed_code, key_of_result
 from odedm.execute.job import Job
 from odedm.execute.run_callbacks import RunCallback
 from odedm.results.folder import FILE, FinishedRun, load_runs
 from odedm.results.result import Result
 from odedm.studies.spec import Study, read
-from odedm.training.experiment import content_key
 
 TOML, RUNS, FAILURES, JOURNAL = "study.toml", "runs", "failures.jsonl", "journal.jsonl"
 LOCK = ".lock"
@@ -32,26 +33,6 @@ REUSE = {
     "any": "A finished run counts whatever code made it.",
 }
 """What of the code that made a run must be as it is now, for the run to count."""
-
-
-def key_of_result(result: Result, *, by_code: bool = True) -> str:
-    """The content hash of a finished run, from what its result says.
-
-    Without `by_code` it is the same whatever code from outside made the run.
-    """
-    marks = result.code_hashes() if by_code else None
-    return content_key(result.experiment, result.provenance.get("data_checksum"), marks)
-
-
-def why_not_reusable(result: Result, job: Job) -> str | None:
-    """Return why a run that has just been made does not count: another machine has other code than this one."""
-    version, hashes = result.provenance.get("odedm"), result.code_hashes()
-    here = job.experiment.code_hashes()
-    other = [setting for setting in hashes if hashes[setting] != here.get(setting, hashes[setting])]
-    if version == __version__ and not other:
-        return None
-    made = f"other code of its {other[0]}" if other else f"odedm {version}"
-    return f"The run was made by {made} than is here: bring the machines to the same code, or take --reuse any."
 
 
 @dataclass(frozen=True)
@@ -71,15 +52,15 @@ class StoreStatus:
 
     @property
     def total(self) -> int:
-        """All runs of the study."""
+        """Return the number of all runs of the study."""
         return len(self.done) + len(self.todo)
 
     def to_start(self, *, retry: bool) -> list[Job]:
-        """What is to be run now: failures only where they are to be tried again."""
+        """Return what is to be run now: failures only where they are to be tried again."""
         return [job for job in self.todo if retry or job.key not in self.failed]
 
     def after(self, results: Mapping[str, Result], failed: Mapping[str, str]) -> StoreStatus:
-        """The same when so many of its jobs are finished, and others failed."""
+        """Return the same when so many of its jobs are finished, and others failed."""
         made = {job.key: FinishedRun(job.folder, results[job.key]) for job in self.todo if job.key in results}
         todo = [job for job in self.todo if job.key not in made]
         before = {key: reason for key, reason in self.failed.items() if key not in made}
@@ -120,58 +101,53 @@ class RunStore(RunCallback):
                 "itself be a link of yours to another disk."
             )
 
-    def lock(self) -> AbstractContextManager[object]:
-        """One process at a time drives a study; the lock falls with its owner."""
-        return hold(self.folder / LOCK)
+    @contextmanager
+    def opened(self, study: Study) -> Iterator[None]:
+        """Hold the folder for a study, made where there is none: one process at a time drives it."""
+        self.check(study)
+        with no_empty_folders([self.folder]), hold(writable_folder(self.folder) / LOCK):  # falls with its owner
+            self.init(study)
+            yield
 
-    def runs_done(self) -> dict[str, FinishedRun]:
-        """Every finished run in the folder by its content hash; a result that is damaged is none."""
+    def finished(self) -> list[FinishedRun]:
+        """Return every finished run in the folder; one whose result is damaged is none."""
         return self._results()[0]
 
-    def _results(self) -> tuple[dict[str, FinishedRun], set[Path]]:
-        """The finished runs, and the folders whose result cannot be read or is not as it was written."""
+    def _results(self) -> tuple[list[FinishedRun], set[Path]]:
+        """Return the finished runs, and the folders whose result cannot be read or is not as it was written."""
         folders = [
             path.parent
             for path in sorted(self.runs.glob(f"*/*/{FILE}"))
             if not path.parent.name.startswith(".") and not path.parents[1].is_symlink()  # whose runs are no study's
         ]
         runs, faults = load_runs(folders)
-        by_key: dict[str, FinishedRun] = {}
-        damaged = set(faults)
-        for run in runs:
-            try:
-                by_key.setdefault(key_of_result(run.result), run)
-            except (UsageError, AttributeError, TypeError):
-                damaged.add(run.folder)
-        return by_key, damaged
+        return runs, set(faults)
 
     def status(
         self, jobs: Sequence[Job], *, reuse: str = "plugins", have: Mapping[str, FinishedRun] | None = None
     ) -> StoreStatus:
-        """Which of the runs are done, here or packed elsewhere (`have`), and which are to be made."""
+        """Return which of the runs are done, here or packed elsewhere (`have`), and which are to be made."""
         finished, damaged = self._results()
-        made = {key_of_result(run.result, by_code=False) for run in finished.values()}
-        packed = dict(have or {})
-        if reuse == "any":  # whatever code from outside made them
-            finished, packed = _by_content(finished.values()), _by_content(packed.values())
+        by_content = defaultdict[str, list[FinishedRun]](list)
+        for run in [*finished, *(have or {}).values()]:
+            by_content[key_of_result(run.result, by_code=False)].append(run)
         done: dict[str, FinishedRun] = {}
         todo: dict[str, Job] = {}
         outdated, torn = 0, 0
         for job in jobs:
-            # where nothing is known of the code from outside that made a run, it counts
-            keys = [job.key, content_key(job.experiment.describe(), job.checksum)]
-            run = next((runs[key] for runs in (finished, packed) for key in keys if key in runs), None)
-            if run is not None:
-                done[job.key] = run
+            made = by_content[job.content]
+            usable = [run for run in made if reuse == "any" or changed_code(job, run.result) is None]
+            if usable:
+                done[job.key] = usable[0]
                 continue
             todo[job.key] = replace(job, options=replace(job.options, overwrite=(job.folder / FILE).is_file()))
-            outdated += keys[1] in made
-            torn += keys[1] not in made and job.folder in damaged
+            outdated += bool(made)
+            torn += not made and job.folder in damaged
         failed = {key: reason for key, reason in self.failures().items() if key in todo}
         return StoreStatus(done, list(todo.values()), failed, outdated, torn, _other_versions(done.values()))
 
     def failures(self) -> dict[str, str]:
-        """The last sentence of every run that ever failed, by content hash."""
+        """Return the last sentence of every run that ever failed, by content hash."""
         return {line["key"]: str(line["error"]) for line in lines(self.folder / FAILURES) if "error" in line}
 
     def note(self, event: str, job: Job, **more: Any) -> None:
@@ -180,19 +156,15 @@ class RunStore(RunCallback):
         self._append(JOURNAL, event=event, key=job.key, folder=folder, by=os.getpid(), **more)
 
     def on_start(self, job: Job) -> None:
-        """Note that a job has begun."""
         self.note("started", job)
 
     def on_lost(self, job: Job, reason: str) -> None:
-        """Note how its worker died."""
         self.note("lost", job, reason=reason)
 
     def on_finish(self, job: Job, result: Result) -> None:  # noqa: ARG002 - it lies in the run's folder
-        """Note that a run is over."""
         self.note("finished", job)
 
     def on_fail(self, job: Job, reason: str) -> None:
-        """Note why it failed."""
         self._append(FAILURES, key=job.key, folder=os.path.relpath(job.folder, self.folder), error=reason)
         self.note("failed", job)
 
@@ -201,19 +173,14 @@ class RunStore(RunCallback):
         append_line(self.folder / name, json.dumps(line, ensure_ascii=False))
 
 
-def _by_content(runs: Iterable[FinishedRun]) -> dict[str, FinishedRun]:
-    """Runs by their content hash without the code from outside that made them."""
-    return {key_of_result(run.result, by_code=False): run for run in runs}
-
-
 def _other_versions(runs: Iterable[FinishedRun]) -> dict[str, int]:
-    """How many runs were made by each version of the package that is not the one that runs."""
+    """Return how many runs were made by each version of the package that is not this one."""
     versions = [str(run.result.provenance.get("odedm")) for run in runs]
     return {version: versions.count(version) for version in sorted({*versions} - {__version__})}
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
-    """The lines about jobs in a file of JSON lines; one that a kill cut short, or someone changed, is passed over."""
+    """Return the lines about jobs in a file of JSON lines; one that was cut short or changed is passed over."""
     parsed: list[Any] = []
     content = read_bytes(path, LARGEST) if path.exists() else b""
     for line in content.decode(errors="replace").splitlines():

@@ -8,23 +8,24 @@ from dataclasses import dataclass, field, replace
 
 from odedm.core.errors import choose
 from odedm.execute.backend import ExecutionConfig
-from odedm.execute.job import Job, RunOptions
+from odedm.execute.durations import parse_time
+from odedm.execute.job import RunOptions
 from odedm.execute.planning import PlannedJobs, plan_jobs, run_dir_under
 from odedm.execute.run_callbacks import RunCallback
 from odedm.execute.run_job import remove_stale_workdir
 from odedm.execute.scheduler import Summary, run_jobs
 from odedm.results.folder import FinishedRun
-from odedm.results.result import Result
-from odedm.studies.run_store import REUSE, RunStore, StoreStatus, why_not_reusable
+from odedm.studies.run_store import REUSE, RunStore, StoreStatus
 from odedm.studies.spec import Study
 from odedm.training.experiment import Experiment
 
 
 @dataclass(frozen=True)
 class StudyRunner:
-    """Who runs a study: its store, where runs happen, and which finished runs count (`reuse`).
+    """Runs a study: its store, where runs happen, and which finished runs count (`reuse`).
 
-    `have` are runs that were packed elsewhere, by content hash: they count, too.
+    `have` are runs that were packed elsewhere, by content hash, which count, too. `until` is when to stop, on the
+    monotonic clock; `retry` starts again what failed before.
     """
 
     store: RunStore
@@ -33,12 +34,14 @@ class StudyRunner:
     threads: int = 1
     reuse: str = "plugins"
     have: Mapping[str, FinishedRun] = field(default_factory=dict)
+    until: float | None = None
+    retry: bool = False
 
     def __post_init__(self) -> None:
         choose("policy of --reuse", self.reuse, REUSE)
 
     def plan(self, study: Study, plans: Sequence[Experiment] | None = None, *, lenient: bool = False) -> PlannedJobs:
-        """The study's experiments, or those that are given, as jobs: where runs happen and in the store's folder."""
+        """Return the study's experiments, or those given, as jobs: where runs happen and in the store's folder."""
         options = RunOptions(observation=study.observation, chosen=study.chosen)
         plans = [
             replace(plan, device=self.device, threads=self.threads)
@@ -47,36 +50,25 @@ class StudyRunner:
         return plan_jobs(plans, run_dir_under(self.store.runs), self.execution, options, lenient=lenient)
 
     def status(self, planned: PlannedJobs) -> StoreStatus:
-        """What of the jobs is done; reads every result of the store, writes nothing and runs nothing."""
+        """Return what of the jobs is done; reads every result of the store, writes nothing and runs nothing."""
         return self.store.status(planned.jobs, reuse=self.reuse, have=self.have)
 
     def run(
-        self,
-        status: StoreStatus,
-        planned: PlannedJobs,
-        callbacks: Sequence[RunCallback] = (),
-        *,
-        retry: bool = False,
-        until: float | None = None,
+        self, status: StoreStatus, planned: PlannedJobs, callbacks: Sequence[RunCallback] = ()
     ) -> tuple[StoreStatus, Summary]:
-        """Do what is to be done, each step noted in the store before anyone else is told; where it then stands.
+        """Do what is to be done, each step noted in the store before anyone else is told; return where it then stands.
 
         What a process left that was killed between writing a result and removing its checkpoints is cleared up first.
         """
         for run in status.done.values():
             remove_stale_workdir(run.folder)
 
-        def check(job: Job, result: Result) -> str | None:
-            return None if self.reuse == "any" else why_not_reusable(result, job)
-
-        jobs = status.to_start(retry=retry)
+        jobs = status.to_start(retry=self.retry)
         seconds = [run.seconds for run in status.done.values()]
-        summary = run_jobs(
-            jobs, planned.data, self.execution, [self.store, *callbacks], seconds, until=until, check=check
-        )
+        summary = run_jobs(jobs, planned.data, self.execution, [self.store, *callbacks], seconds, until=self.until)
         return status.after(summary.results, summary.failed), summary
 
 
-def deadline(budget: float | None) -> float | None:
-    """When a budget of seconds from now is spent, on the monotonic clock."""
-    return None if budget is None else time.monotonic() + budget
+def deadline(budget: str | None) -> float | None:
+    """Return when a budget such as "30m" is spent that begins now, on the monotonic clock."""
+    return None if budget is None else time.monotonic() + parse_time(budget)

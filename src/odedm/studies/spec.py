@@ -14,9 +14,9 @@ from odedm.core.errors import UsageError, choose, short_repr
 from odedm.core.text import LONGEST, printable
 from odedm.core.validators import Int, Share, Text, refused
 from odedm.studies.grid import (
-    BY_NAME,
     MOST_RUNS,
     NONE,
+    OWNERS,
     TABLES,
     Grid,
     as_tuple,
@@ -25,6 +25,7 @@ from odedm.studies.grid import (
     check_values,
     matches_filters,
     nobody_has,
+    split_name,
 )
 from odedm.studies.unused_keys import unused_keys
 from odedm.training.experiment import Experiment
@@ -62,7 +63,7 @@ class ValidationSplit:
 
     @classmethod
     def from_table(cls, table: object) -> ValidationSplit:
-        """The split that the table [tune] of a study's file describes.
+        """Return the split that the table [tune] of a study's file describes.
 
         >>> ValidationSplit.from_table({"seeds": 7, "first_tasks": "none"})
         ValidationSplit(validation=0.2, first_tasks=None, seeds=(7,))
@@ -76,7 +77,7 @@ class ValidationSplit:
         return cls(**values | ({"seeds": as_tuple(values["seeds"])} if "seeds" in values else {}))
 
     def to_table(self) -> dict[str, Any]:
-        """What `from_table` reads."""
+        """Return what `from_table` reads."""
         return {**vars(self), "first_tasks": NONE if self.first_tasks is None else self.first_tasks}
 
 
@@ -84,7 +85,7 @@ class ValidationSplit:
 class Study:
     """What is to be run, as data: every combination of each grid with every seed, in a stable order.
 
-    >>> grid = Grid({"method": ("er",), "memory": ("plain", "odedm"), "capacity": (50,)})
+    >>> grid = Grid({"method": ("er",), "memory": ("native", "odedm"), "capacity": (50,)})
     >>> [(plan.memory.name, plan.seed) for plan in Study("mine", (grid,), seeds=(0, 1)).experiments()]
     [('native', 0), ('odedm', 0), ('native', 1), ('odedm', 1)]
     """
@@ -114,7 +115,7 @@ class Study:
             )
 
     def experiments(self) -> list[Experiment]:
-        """Each experiment once, all of the first seed first, so that a study cut short can still be compared."""
+        """Return each experiment once, all of the first seed first, so that a study cut short can still be compared."""
         seed_filters = [wish for wish in self.only if wish.startswith("seed=")]
         filters = [wish for wish in self.only if wish not in seed_filters]
         plans = self._of_one_seed()
@@ -128,7 +129,7 @@ class Study:
         return [plan.with_seed(seed) for seed in seeds for plan in plans]
 
     def _of_one_seed(self) -> list[Experiment]:
-        """Every experiment of the grids, with seed 0."""
+        """Return every experiment of the grids, with seed 0."""
         by_slug: dict[str, Experiment] = {}
         made = 0
         for place, grid in enumerate(self.grids, start=1):
@@ -146,7 +147,7 @@ class Study:
         return UsageError(f"The study '{self.name}' stands for more than {MOST_RUNS} runs; cut it.")
 
     def _wished_seeds(self, filters: Sequence[str]) -> list[int]:
-        """The seeds that every filter `seed=1,2` has."""
+        """Return the seeds that every filter `seed=1,2` has."""
         seeds, known = [*self.seeds], {str(seed) for seed in self.seeds}
         for wish in filters:
             asked = wish.partition("=")[2].split(",")
@@ -159,7 +160,7 @@ class Study:
         return seeds
 
     def with_seeds(self, number: int) -> Study:
-        """The same with its first `number` seeds; where it has fewer, those after its last join them.
+        """Return the same with its first `number` seeds; where it has fewer, those after its last join them.
 
         >>> study = Study("mine", (Grid({"method": ("er",), "capacity": (50,)}),), seeds=(10, 11, 15))
         >>> study.with_seeds(2).seeds, study.with_seeds(5).seeds
@@ -169,26 +170,23 @@ class Study:
         return replace(self, seeds=(*self.seeds, *further)[:number])
 
     def to_toml(self) -> str:
-        """The study as a file that `read` gives back."""
+        """Return the study as a file that `read` gives back."""
         optional = {"chosen": self.chosen, "only": self.only, **self.observation.to_dict()}
         text = _table("", {"name": self.name, "about": self.about, "seeds": self.seeds})
         text += _table("", {name: value for name, value in optional.items() if value})
         if self.tune is not None:
             text += _table("\n[tune]\n", self.tune.to_table())
         for grid in self.grids:
-            text += _table("\n[[grid]]\n", grid.axes)
-            for method, entries in grid.options.items():
-                text += _table(f"[grid.options.{_key(method)}]\n", entries)
-            if grid.net_options:
-                text += _table("[grid.net_options]\n", grid.net_options)
-            for table in BY_NAME:
-                for name, entries in getattr(grid, table).items():
-                    text += _table(f"[grid.{table}.{_key(name)}]\n", entries)
+            places = {name: split_name(name)[:2] for name in grid.axes}
+            text += _table("\n[[grid]]\n", {name: grid.axes[name] for name, (table, _) in places.items() if not table})
+            for table, owner in dict.fromkeys(place for place in places.values() if place[0]):
+                heading = f"{table}.{_key(owner)}" if owner else table
+                text += _table(f"[grid.{heading}]\n", grid.options_of(table, owner))
         return text
 
 
 def read(path: Path) -> Study:
-    """A study from its TOML file; every key is checked."""
+    """Return a study from its TOML file; every key is checked."""
     try:
         if path.stat().st_size > MOST_BYTES:
             raise UsageError(f"'{path}' has more than {MOST_BYTES} bytes, which no study needs.")
@@ -202,7 +200,7 @@ def read(path: Path) -> Study:
 
 
 def read_to_run(path: Path) -> Study:
-    """A study from a file whose runs are asked for: keys and tables that no run has are refused as a slip.
+    """Return a study from a file whose runs are asked for: what no run has is refused as a slip.
 
     A study's folder may hold a file from the time when they were passed over, so `read` takes them.
     """
@@ -213,7 +211,7 @@ def read_to_run(path: Path) -> Study:
 
 
 def parse(text: str, name: str = "study", where: str = "the study") -> Study:
-    r"""A study from TOML text: keys above the grids are every grid's, and without a grid they are the only one.
+    r"""Return a study from TOML text: keys above the grids are every grid's, and without a grid they are the only one.
 
     >>> study = parse('method = ["er", "derpp"]\ncapacity = 50\nseeds = 2\n[options.derpp]\nlr = [0.1, 0.3]')
     >>> len(study.experiments())
@@ -235,7 +233,7 @@ def parse(text: str, name: str = "study", where: str = "the study") -> Study:
 
 
 def study_from(plain: dict[str, Any], name: str = "study") -> Study:
-    """A study from what its TOML file would hold; keys that no run has are refused as a slip.
+    """Return a study from what its TOML file would hold; keys that no run has are refused as a slip.
 
     >>> len(study_from({"method": ["er", "derpp"], "capacity": 50, "seeds": 2}).experiments())
     4
@@ -285,32 +283,22 @@ def _grid(shared: Mapping[str, Any], table: Mapping[str, Any]) -> Grid:
                 f"[options.{method}] and below it {key} = {short_repr(value)}."
             )
         choose("key", key, dict.fromkeys([*axes(), *TABLES, *KEYS]))
-    tables = {name: both.pop(name, {}) for name in TABLES}
-    for name, value in tables.items():
-        if not isinstance(value, dict):
-            raise UsageError(f"'{name}' must be a table; {short_repr(value)} was given.")
-    options, net_options, *parts = tables.values()
-    for method, entries in options.items():
+    lists = {name: as_tuple(value, pair=name == "dac") for name, value in both.items() if name not in TABLES}
+    for part in TABLES:
+        entries = both.get(part, {})
         if not isinstance(entries, dict):
-            raise UsageError(f"Hyper-parameters belong to a method: write [options.derpp], not options.{method}.")
-    for what in ("retrieval", "policy"):
-        for name, entries in tables[f"{what}_options"].items():
-            if not isinstance(entries, dict):
-                raise UsageError(f"Options belong to a {what}: write [{what}_options.NAME], not {what}_options.{name}.")
-    return Grid(
-        {name: as_tuple(value, pair=name == "dac") for name, value in both.items()},
-        {method: _as_tuples(entries) for method, entries in options.items()},
-        _as_tuples(net_options),
-        *({name: _as_tuples(entries) for name, entries in table.items()} for table in parts),
-    )
-
-
-def _as_tuples(table: Mapping[str, Any]) -> dict[str, tuple[Any, ...]]:
-    return {name: as_tuple(value) for name, value in table.items()}
+            raise UsageError(f"'{part}' must be a table; {short_repr(entries)} was given.")
+        for owner, options in {"": entries}.items() if part == "net_options" else entries.items():
+            if not isinstance(options, dict):
+                kind = OWNERS[part].what
+                raise UsageError(f"Options belong to a {kind}: write [{part}.NAME], not {part}.{owner}.")
+            prefix = f"{part}.{owner}." if owner else f"{part}."
+            lists |= {f"{prefix}{option}": as_tuple(value) for option, value in options.items()}
+    return Grid(lists)
 
 
 def _seeds(value: Any) -> tuple[int, ...]:
-    """So many seeds from 0 on, or those of a list."""
+    """Return so many seeds from 0 on, or those of a list."""
     if isinstance(value, list):
         return tuple(value)
     if type(value) is not int or not 1 <= value <= MOST_RUNS:
@@ -319,17 +307,17 @@ def _seeds(value: Any) -> tuple[int, ...]:
 
 
 def _table(head: str, values: Mapping[str, Any]) -> str:
-    """A table in TOML behind its heading."""
+    """Return a table in TOML behind its heading."""
     return head + "".join(f"{_key(name)} = {_toml(values[name])}\n" for name in values)
 
 
 def _key(name: str) -> str:
-    """A name in TOML: quoted where it is no plain word, as a class's own name with its dots."""
+    """Return a name in TOML: quoted where it is no plain word, as a class's own name with its dots."""
     return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _toml(name)
 
 
 def _toml(value: Any) -> str:
-    r"""A value in TOML.
+    r"""Return a value in TOML.
 
     >>> _toml(["a\n", 0.5, True, (3, 4)])
     '["a\\n", 0.5, true, [3, 4]]'

@@ -40,18 +40,18 @@ class TrialResult:
 
     @property
     def mean(self) -> float:
-        """The mean over seeds, by which is chosen."""
+        """Return the mean over seeds, by which is chosen."""
         return statistics.fmean(self.scores.values())
 
     @property
     def words(self) -> str:
-        """What was tried, in words."""
+        """Return what was tried, in words."""
         memory = self.experiment.memory
         share = [f"ρ={memory.rho:g}"] if isinstance(memory, ODEDM) and memory.rho is not None else []
         return ", ".join([*share, *(f"{name}={value}" for name, value in self.experiment.options.items())])
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, ready for JSON."""
+        """Return plain data, ready for JSON."""
         return {"mean": self.mean, "scores": [*self.scores.values()], "experiment": self.experiment.describe()}
 
 
@@ -71,10 +71,10 @@ class TuningStudy:
 
     @classmethod
     def of(cls, study: Study, tries: int | None = None, seed: int = 0) -> TuningStudy:
-        """The tries of a study; where an arm has more than `tries`, or than the other has, they are drawn by the seed.
+        """Return the tries of a study, drawn by the seed where an arm has more than `tries` or than the other has.
 
-        >>> rates = {"er": {"lr": (0.03, 0.1)}}
-        >>> grid = Grid({"method": ("er",), "memory": ("plain", "odedm"), "capacity": (50,)}, rates)
+        >>> rates = {"options.er.lr": (0.03, 0.1)}
+        >>> grid = Grid({"method": ("er",), "memory": ("native", "odedm"), "capacity": (50,), **rates})
         >>> tuning = TuningStudy.of(Study("mine", (grid,)))
         >>> {base: [len(grids) for grids in arms.values()] for base, arms in tuning.tries.items()}
         {'er on fashion-mini, λ=50': [2, 2]}
@@ -84,7 +84,7 @@ class TuningStudy:
 
     @property
     def trials(self) -> Study:
-        """All tries as a study, whose runs are validated."""
+        """Return all tries as a study, whose runs are validated."""
         grids = tuple(self._validated(grid) for _, _, grid in self._flat())
         name = f"{self.study.name[: MOST_NAME - len(TRIALS)]}{TRIALS}"
         return Study(name, grids, self.split.seeds, "Tries, scored on held-out training rows.")
@@ -94,7 +94,7 @@ class TuningStudy:
         return replace(grid, axes={**grid.axes, "validation": (self.split.validation,), **tasks})
 
     def _flat(self) -> list[tuple[str, str, Grid]]:
-        """Every try with its base method and arm: one base method after the other, the arms taking turns."""
+        """Return every try with its base method and arm: one base method after the other, the arms taking turns."""
         flat = []
         for base, arms in self.tries.items():
             turns = zip_longest(*([(base, arm, grid) for grid in grids] for arm, grids in arms.items()))
@@ -102,14 +102,14 @@ class TuningStudy:
         return flat
 
     def experiments(self) -> list[Experiment]:
-        """The runs of all tries, base method by base method, so that of tuning cut short the first ones are whole."""
+        """Return the runs of all tries, base method by base method, so that those cut short have whole ones."""
         plans = [plan for _, _, grid in self._flat() for plan in self._validated(grid).experiments()]
         return [plan.with_seed(seed) for plan in plans for seed in self.split.seeds]
 
     def decided(
         self, jobs: Sequence[Job], done: Mapping[str, FinishedRun], failed: Mapping[str, str]
     ) -> tuple[dict[str, dict[str, list[tuple[TrialResult, Grid]]]], dict[str, int]]:
-        """By base method and arm what was tried, the best first, and how many runs others miss that are not decided.
+        """Return by base method and arm what was tried, the best first, and how many runs the undecided ones miss.
 
         A try that failed has had its chance. Where all tries of an arm failed nothing is decided, and nothing missing.
 
@@ -134,7 +134,7 @@ class TuningStudy:
         return whole, {base: left[base] for base in by_base if base not in whole}
 
     def as_study(self, decided: Mapping[str, Mapping[str, Sequence[tuple[TrialResult, Grid]]]]) -> Study:
-        """The best of each arm of every base method, with the seeds that the study has for its runs."""
+        """Return the best of each arm of every base method, with the seeds that the study has for its runs."""
         best = tuple(results[0][1] for arms in decided.values() for results in arms.values())
         tasks = "" if self.split.first_tasks is None else f" of the first {self.split.first_tasks} tasks"
         return Study(
@@ -148,7 +148,7 @@ class TuningStudy:
     def to_dict(
         self, decided: Mapping[str, Mapping[str, Sequence[tuple[TrialResult, Grid]]]], left: Mapping[str, int]
     ) -> dict[str, Any]:
-        """Everything that was tried, ready for JSON: what the choices were made by, and which are missing."""
+        """Return everything that was tried, ready for JSON: what the choices were made by, and which are missing."""
         from odedm.results.provenance import commit  # needs torch
 
         rows = []
@@ -162,12 +162,12 @@ class TuningStudy:
         return {"study": self.study.name, "tune": split, "code": code, "tuned": rows, "undecided": dict(left)}
 
     def tries_of(self, base: str) -> int:
-        """How many configurations each arm may try."""
+        """Return how many configurations each arm may try."""
         return max(map(len, self.tries[base].values()))
 
 
 def _combinations(study: Study) -> Tries:
-    """All that could be tried."""
+    """Return all that could be tried."""
     names: dict[str, str] = {}
     by_base: Tries = {}
     plans = [(plan, grid) for whole in study.grids for grid in whole.expand() for plan in grid.experiments()]
@@ -182,12 +182,12 @@ def _combinations(study: Study) -> Tries:
 
 
 def _common(plan: Experiment) -> str:
-    """What both arms share, as one text."""
+    """Return what both arms share, as one text."""
     return content_key({**plan.describe(), "memory": plan.memory.capacity, "options": {}, "seed": 0})
 
 
 def _name(plan: Experiment, taken: set[str]) -> str:
-    """A base method in words that no other has."""
+    """Return a base method in words that no other has."""
     imbalance = "" if plan.imbalance == "standard" else f", {plan.imbalance}"
     name = f"{plan.method} on {plan.data}, λ={plan.memory.capacity}{imbalance}"
     return name if name not in taken else f"{name} ({len(taken)})"
@@ -206,13 +206,13 @@ def _equal(base: str, arms: Mapping[str, list[Grid]], tries: int | None, seed: i
         raise UsageError(f"{base}: {tries} tries were asked for, but one arm has only {number}; give more.")
     number = number if tries is None else tries
     return {
-        arm: [grids[place] for place in balanced_draw([grid.lists() for grid in grids], number, seed)]
+        arm: [grids[place] for place in balanced_draw([grid.axes for grid in grids], number, seed)]
         for arm, grids in arms.items()
     }
 
 
 def balanced_draw(combinations: Sequence[Mapping[str, Hashable]], number: int, seed: int) -> list[int]:
-    """The places of `number` combinations, in their order: all if there are no more, else drawn by the seed.
+    """Draw the places of `number` combinations by the seed, in their order; all if there are no more.
 
     One after another is taken that has the most values which none before it has, of these one whose values came least
     often, of these any. So of every product of lists each value comes where `number` is no less than the longest list.
@@ -239,7 +239,7 @@ def balanced_draw(combinations: Sequence[Mapping[str, Hashable]], number: int, s
 
 
 def differing(results: Sequence[TrialResult]) -> str:
-    """What was chosen, of all that differs among the tries, of the memory's settings too; all where there is one."""
+    """Return what was chosen, of all that differs among the tries, of the memory too; all where there is one."""
     best, *others = (flatten(result.experiment.describe()) for result in results)
     settings = {name: value for name, value in best.items() if any(other.get(name) != value for other in others)}
     words = (f"{name.rpartition('.')[2]}={value}" for name, value in settings.items() if name != "seed")
@@ -247,7 +247,7 @@ def differing(results: Sequence[TrialResult]) -> str:
 
 
 def rates_at_an_end(tried: Mapping[str, Sequence[TrialResult]]) -> list[str]:
-    """For each arm whose best learning rate is the smallest or the largest of several: others may lie beyond it."""
+    """Return a sentence for each arm whose best learning rate is at an end of several: others may lie beyond it."""
     sentences = []
     for arm, results in tried.items():
         rates = [float(result.experiment.options["lr"]) for result in results]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from odedm.core.configuration import default_of, settings_of
 from odedm.memory.settings import KINDS
-from odedm.studies.grid import PLAIN, Grid
+from odedm.studies.grid import OF_RUN, Grid, split_name
 from odedm.training.experiment import Experiment
 
 MEMORY = "odedm"
@@ -14,7 +14,7 @@ MEMORY = "odedm"
 
 
 def unused_keys(grids: Sequence[Grid]) -> str:
-    """The first key or table that none of the runs has, as a sentence; "" where each is some run's.
+    """Return the first key or table that none of the runs has, as a sentence; "" where each is some run's.
 
     >>> unused_keys([Grid({"memory": ("reservoir",), "rho": (0.5,)})])
     "'rho' is of the memory odedm, which none of its runs has; they have reservoir. Leave it out, or name odedm \
@@ -24,10 +24,10 @@ among those of 'memory'."
     """
     named = {axis: _named(grids, axis) for axis in ("method", "retrieval", "optimizer", "policy", "short_policy")}
     policies = [*named["policy"], *named["short_policy"]]
-    kinds = {"options": "method", "retrieval_options": "retrieval", "optimizer_options": "optimizer"}
-    tables = {table: (kind, named[kind]) for table, kind in kinds.items()}
+    tables = {table: (axis, named[axis]) for table, axis in OF_RUN.items()}
     for table, (axis, known) in {**tables, "policy_options": ("policy", policies)}.items():
-        unused = next((name for grid in grids for name in getattr(grid, table) if name not in known), None)
+        owners = [owner for grid in grids for at, owner, _ in map(split_name, grid.axes) if at == table]
+        unused = next((owner for owner in owners if owner not in known), None)
         if unused is not None:
             key = f"'{axis}' or 'short_policy'" if axis == "policy" else f"'{axis}'"
             return (
@@ -38,15 +38,19 @@ among those of 'memory'."
 
 
 def _named(grids: Sequence[Grid], axis: str) -> list[str]:
-    """The values of an axis in all grids; of methods and retrievals also the one that runs have without a word."""
+    """Return the values of an axis in all grids; of methods and retrievals also the one that runs have by default."""
     usual = (default_of(Experiment, axis),) if axis in settings_of(Experiment) else ()
     return list(dict.fromkeys(str(name) for grid in grids for name in grid.axes.get(axis, usual)))
 
 
 def _of_other_memories(grids: Sequence[Grid]) -> str:
-    """The first setting of a memory that no run has of those that it is given for."""
+    """Return the first setting of a memory that no run has of those that it is given for."""
     used = {
-        setting for grid in grids for name in _memories(grid) for setting in _settings(name) if setting in grid.axes
+        setting
+        for grid in grids
+        for name in _memories(grid)
+        for setting in grid.axes
+        if setting in settings_of(KINDS[name])
     }
     owners = {setting: name for name in reversed(KINDS) for setting in settings_of(KINDS[name])}
     unused = next(
@@ -64,11 +68,6 @@ def _of_other_memories(grids: Sequence[Grid]) -> str:
 
 def _memories(grid: Grid) -> Iterable[str]:
     return map(str, grid.axes.get("memory", (MEMORY,)))
-
-
-def _settings(memory: str) -> set[str]:
-    """The settings of a memory by its name; the method's own has a policy that nobody names."""
-    return {*settings_of(KINDS["native"])} - {"policy"} if memory == PLAIN else {*settings_of(KINDS[memory])}
 
 
 def _quoted(name: str) -> str:

@@ -1,0 +1,68 @@
+"""One rule for "is it done?": whether a finished run is the one that a job asks for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from odedm.core.errors import UsageError
+from odedm.core.plain_data import differences
+from odedm.execute.job import Job
+from odedm.results.folder import FILE
+from odedm.results.result import Result
+from odedm.training.experiment import Experiment, content_key
+
+
+def key_of_result(result: Result, *, by_code: bool = True) -> str:
+    """Return the content hash of a finished run, from what its result says.
+
+    Without `by_code` it is the same whatever code from outside made the run.
+    """
+    marks = result.code_hashes() if by_code else None
+    return content_key(result.experiment, result.provenance.get("data_checksum"), marks)
+
+
+def changed_code(job: Job, result: Result) -> str | None:
+    """Return the first setting whose code from outside is other code now than the one that made a result.
+
+    Where nothing is known of the code that made it, it counts as the same.
+    """
+    marks = job.experiment.code_hashes()
+    return next((setting for setting, mark in result.code_hashes().items() if mark != marks.get(setting)), None)
+
+
+def why_another(job: Job, result: Result) -> str | None:
+    """Return why a result is not that of a job, as the end of a sentence about it; None where it is."""
+    if key_of_result(result, by_code=False) != job.content:
+        plans = job.experiment, Experiment.from_dict(result.experiment)
+        asked, made = (replace(plan, cuda_graph=True, threads=1).describe() for plan in plans)  # these change nothing
+        others, made_on = differences(asked, made), result.provenance.get("data_checksum")
+        if made_on != job.checksum:
+            others.append((f"data of the checksum {str(made_on)[:64]}", str(job.checksum)))
+        return f"is another run: {'; '.join(f'{value} there, {wanted} here' for value, wanted in others[:5])}."
+    setting = changed_code(job, result)
+    if setting is None:
+        return None
+    part, plugin = setting.removeprefix("memory."), job.experiment.plugins().get(setting)
+    if plugin is None:
+        return f"was made by code from outside in the place of the {part} that odedm has by this name."
+    name, entry = plugin
+    place = (entry.target or entry.plugin or name).partition(":")[0]
+    return f"was made by another version of the {part} '{name}': {place} is other code here."
+
+
+def finished(job: Job) -> Result | None:
+    """Return the result in a job's folder if it is that of this job on its data; None where there is none.
+
+    Another experiment's result, or one that cannot be read, is an error that says so: it is in the way.
+    """
+    if job.folder.is_symlink() or not (job.folder / FILE).is_file():
+        return None
+    advice = "Give another --out, which keeps both, or --overwrite to replace it."
+    try:
+        result = Result.load(job.folder / FILE)
+        fault = why_another(job, result)
+    except UsageError as error:
+        raise UsageError(f"{error} {advice}") from error
+    if fault is not None:
+        raise UsageError(f"What '{job.folder}' holds {fault} {advice}")
+    return result
