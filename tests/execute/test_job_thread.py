@@ -1,5 +1,6 @@
 """A thread does one job after the other; one that fails ends itself alone, one that is stopped is stored."""
 
+import sys
 import threading
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,6 +13,7 @@ from odedm import ODEDM, Experiment, Run
 from odedm.data import opening
 from odedm.execute.job import Done, Failed, Message, ProgressReport
 from odedm.execute.job_thread import JobThread
+from odedm.execute.ray_backend import do_remotely
 from odedm.results.folder import FILE
 from odedm.results.result import Result
 from odedm.training import numerics
@@ -89,6 +91,13 @@ def test_one_without_memory_says_so_and_the_others_go_on(tmp_path, monkeypatch):
     (failed,) = [event for event in events if isinstance(event, Failed)]
     assert "no memory left: CUDA out of memory. Tried to allocate 2 GiB. Run fewer" in failed.error
     assert sum(isinstance(event, Done) for event in events) == 2
+
+
+def test_code_that_would_end_its_process_ends_its_job_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(Run, "finish", lambda *_words, **_options: sys.exit(3))
+    (failed,) = [event for event in done([job_of(plan(0), tmp_path / "0")]) if isinstance(event, Failed)]
+    assert failed.error.startswith("SystemExit: 3 (test_job_thread.py, line ")
+    assert "SystemExit: 3" in do_remotely(job_of(plan(1), tmp_path / "1").to_text(), None)["error"]
 
 
 def test_jobs_share_one_copy_of_the_data(tmp_path, monkeypatch):

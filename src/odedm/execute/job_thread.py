@@ -50,7 +50,7 @@ class JobThread:
                 run_job(job, self._emit, data=self._open(plan.data), stop=self._stop.is_set)
         except Stopped:  # its state is stored; where nobody asked for it, that is an end like any other
             outcome = None if self._stop.is_set() else Failed(job.key, "It was stopped, and its state is stored.")
-        except Exception as error:  # whatever it is, it is this job's alone
+        except (Exception, SystemExit) as error:  # whatever it is, of anyone's code, it is this job's alone
             if plan.device == "cuda" and is_gpu_broken(error):
                 self._emit(Message(job.key, f"The GPU reported: {sentence(error)[:300]}"))
                 os._exit(GPU_BROKEN)
@@ -87,7 +87,7 @@ class JobThread:
         return self._thread is None or not self._thread.is_alive()
 
 
-def is_gpu_broken(error: Exception) -> bool:
+def is_gpu_broken(error: BaseException) -> bool:
     """Return whether the process has lost its GPU to an error, after which nothing can be asked of the card."""
     import torch
 

@@ -232,7 +232,7 @@ def do_remotely(
             else:
                 run_job(job, emit)
             return {"files": contents(job.folder)}
-    except Exception as error:  # whatever it is, it is this job's alone
+    except (Exception, SystemExit) as error:  # whatever it is, of anyone's code, it is this job's alone
         return {"broken" if is_infrastructure_error(error) else "error": sentence(error)}
 
 
