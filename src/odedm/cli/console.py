@@ -6,12 +6,14 @@ import functools
 import json
 import signal
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
 import typer
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
+from rich.table import Table
+from rich.text import Text
 
 from odedm.core.errors import UsageError, is_out_of_memory
 from odedm.core.text import LONGEST, printable
@@ -54,6 +56,14 @@ def echo_json(plain: Any) -> None:
     """Print plain data on standard output, and nothing else."""
     text = json.dumps(plain, indent=1, ensure_ascii=False)
     sys.stdout.write((text if text.replace("\n", "").isprintable() else json.dumps(plain, indent=1)) + "\n")
+
+
+def print_rows(rows: Mapping[str, str], title: str | None = None) -> None:
+    """Print names in bold, and what is to be said of each."""
+    table = Table(title=title, title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 0))
+    for name, words in rows.items():
+        table.add_row(Text(name, style="bold"), Text(words))
+    out.print(table, highlight=False)
 
 
 def handle_errors(after_interrupt: str) -> Callable[[Callable[P, R]], Callable[P, R]]:

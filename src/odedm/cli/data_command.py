@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,9 +19,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.table import Table
-from rich.text import Text
 
-from odedm.cli.console import echo, echo_json, err, out
+from odedm.cli.console import echo, echo_json, err, out, print_rows
 from odedm.cli.dotted_settings import Given
 from odedm.cli.generated_options import AsJson, opt, with_settings
 from odedm.cli.help_page import CommandApp
@@ -233,7 +232,7 @@ def show(name: Name, as_json: AsJson = False) -> None:
     if as_json:
         echo_json(json.loads(manifest.to_json()))
         return
-    _print(
+    print_rows(
         {
             "name": manifest.name,
             "from": f"{manifest.source} ({manifest.kind})",
@@ -259,7 +258,7 @@ def _show_built_in(name: str, *, as_json: bool) -> None:
         echo_json({**plain, "tasks": data.tasks, "checksum": data.checksum})
         return
     facts = _rows(rows, data.shape, not data.image.is_floating_point(), data.class_names, data.tasks)
-    _print({"name": name, "from": f"built in: {DATASETS[name].about}", **facts, "checksum": data.checksum})
+    print_rows({"name": name, "from": f"built in: {DATASETS[name].about}", **facts, "checksum": data.checksum})
 
 
 def _rows(
@@ -276,13 +275,6 @@ def _rows(
 
 def _classes(names: Sequence[str]) -> str:
     return f"{len(names)}: {', '.join(names[:10])}" + (" …" if len(names) > 10 else "")
-
-
-def _print(rows: Mapping[str, str]) -> None:
-    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
-    for name, value in rows.items():
-        table.add_row(Text(name, style="bold"), Text(value))
-    out.print(table, highlight=False)
 
 
 def _done(manifest: Manifest) -> None:

@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
-from odedm.cli.console import echo, out
+from odedm.cli.console import echo, print_rows
 from odedm.cli.dotted_settings import PARTS, spelling
 from odedm.cli.generated_options import Plugins, meaning, shown_default
 from odedm.core import choices, registry
@@ -65,21 +63,13 @@ def list_(
     discover()
     if what is None:
         names = {title: ", ".join(typed(names)) for title, names in (LISTS | {"recipes": recipes()}).items()}
-        _print_rows("", names | {SETTINGS: "every setting of a run with its default, and how a command spells it"})
+        print_rows(names | {SETTINGS: "every setting of a run with its default, and how a command spells it"})
         echo("With a line on each name: odedm list NAME, e.g. odedm list methods.")
     elif what == SETTINGS:
-        _print_rows(what, _settings() | _declared_options())
+        print_rows(_settings() | _declared_options(), what)
     else:
         names = choose("list", what, LISTS)
-        _print_rows(what, {name: entry if isinstance(entry, str) else entry.about for name, entry in names.items()})
-
-
-def _print_rows(title: str, rows: Mapping[str, str]) -> None:
-    """Print names in bold, and what is to be said of each."""
-    table = Table(title=title or None, title_justify="left", show_header=False, box=None, padding=(0, 2))
-    for name, words in rows.items():
-        table.add_row(Text(name, style="bold"), words)
-    out.print(table)
+        print_rows({name: entry if isinstance(entry, str) else entry.about for name, entry in names.items()}, what)
 
 
 def _settings() -> dict[str, str]:

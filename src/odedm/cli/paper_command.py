@@ -15,7 +15,7 @@ from odedm.cli.console import SOME_FAILED, echo, log, out
 from odedm.cli.dotted_settings import Given
 from odedm.cli.generated_options import Budget, DryRun, Log, Only, Retry, WithResults, opt, with_settings
 from odedm.cli.paper_runs import PaperRuns, absent_data, with_known_values, work_off
-from odedm.cli.study_command import PLACE, runner_from
+from odedm.cli.study_command import PLACE, narrowed, runner_from
 from odedm.core.errors import UsageError
 from odedm.core.files import writable_folder, write_text
 from odedm.core.text import counted
@@ -60,9 +60,7 @@ class Request:
 
     def study(self, item: PaperItem) -> Study:
         """Return the item's study, narrowed."""
-        study = study_of(item, self.data)
-        study = study if self.seeds is None else study.with_seeds(self.seeds)
-        return dataclasses.replace(study, only=(*study.only, *self.only))
+        return narrowed(study_of(item, self.data), self.seeds, self.only)
 
 
 @with_settings(ExecutionConfig, (Experiment, PLACE))

@@ -15,7 +15,15 @@ from odedm.checkpoint.schedule import Schedule
 from odedm.cli.console import SOME_FAILED, echo, echo_json, log, out
 from odedm.cli.data_command import import_if_path
 from odedm.cli.dotted_settings import Given
-from odedm.cli.generated_options import Checkpoints, Log, experiment_from, opt, with_paper_memory, with_settings
+from odedm.cli.generated_options import (
+    AsJson,
+    Checkpoints,
+    Log,
+    experiment_from,
+    opt,
+    with_paper_memory,
+    with_settings,
+)
 from odedm.cli.progress_display import log_idle_odedm, shown
 from odedm.core.configuration import default_of, settings_of
 from odedm.core.errors import UsageError
@@ -65,7 +73,7 @@ def run(
     overwrite: Annotated[bool, opt("Train finished runs again, replace them.", "Run", "--overwrite")] = False,
     checkpoint: Checkpoints = "auto",
     restart: Annotated[bool, opt("Start unfinished runs anew.", "Run", "--restart")] = False,
-    as_json: Annotated[bool, opt("Print JSON, and nothing else, on stdout.", "Run", "--json")] = False,
+    as_json: AsJson = False,
     logs: Log = None,
 ) -> None:
     """Train a method with a memory on a stream, for one seed or many; again, it goes on where it stopped."""
@@ -128,7 +136,7 @@ def resume(
     given: Given,
     paths: Annotated[list[Path], typer.Argument(help="Folders of unfinished runs, or folders that hold some.")],
     checkpoint: Checkpoints = "auto",
-    as_json: Annotated[bool, opt("Print JSON, and nothing else, on stdout.", "Run", "--json")] = False,
+    as_json: AsJson = False,
     logs: Log = None,
 ) -> None:
     """Go on with runs that were stopped or killed, from their last checkpoints."""

@@ -16,6 +16,7 @@ from rich.text import Text
 from odedm.cli.console import SOME_FAILED, echo, echo_json, log, out
 from odedm.cli.dotted_settings import Given, pairs, read_dotted
 from odedm.cli.generated_options import (
+    AsJson,
     Budget,
     DryRun,
     Log,
@@ -101,7 +102,7 @@ def tune(
     out_folder: Annotated[
         Path | None, opt("Folder for what was tried.", "How", "--out", default="runs/tune-…", metavar="FOLDER")
     ] = None,
-    as_json: Annotated[bool, opt("Print JSON, and nothing else, on stdout.", "How", "--json")] = False,
+    as_json: AsJson = False,
     logs: Log = None,
 ) -> None:
     """Choose learning rate and constants on held-out training rows, as many tries with ODEDM as without.
