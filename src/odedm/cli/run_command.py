@@ -76,7 +76,7 @@ def run(
     as_json: AsJson = False,
     logs: Log = None,
 ) -> None:
-    """Train a method with a memory on a stream, for one seed or many; again, it goes on where it stopped."""
+    """Train a method with a memory on a stream, for one seed or many; given again, it goes on where it stopped."""
     stored = None if again is None else Result.load(find_run(again) / FILE)
     before = None if stored is None else stored.experiment
     if lr is not None:

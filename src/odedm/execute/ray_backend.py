@@ -76,7 +76,7 @@ class RayBackend:
             with chdir(os.path.dirname(os.__file__)):  # Ray's workers import from the driver's folder before any other
                 self._ray.init(address, **options)
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-            token = " Bring its token; if it has none, which is no good idea, set RAY_AUTH_MODE=disabled."
+            token = " Bring its token; if it has none, which is not safe, set RAY_AUTH_MODE=disabled."
             reason = " ".join(str(error).split())[:300].rstrip(".")
             raise UsageError(f"Ray could not be reached {where}: {reason}.{token if address else ''}") from error
         listens = self._ray.util.get_node_ip_address()
