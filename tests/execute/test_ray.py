@@ -120,6 +120,18 @@ if __name__ == "__main__":
 LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F"}
 
 
+def lines_of(script: str, place: Path, here: Path) -> list[str]:
+    """What a script prints that is given a place and run in a process of its own in the folder `here`."""
+    path = place / "script.py"
+    path.write_text(script)
+    paths = [Path(__file__).parents[1], Path(odedm.__file__).parents[1]]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths)), "HOME": str(place)}
+    words = [sys.executable, "-P", str(path), str(place)]
+    done = subprocess.run(words, cwd=here, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
 @pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="needs Linux to look at sockets")
 def test_a_ray_of_this_machine_listens_to_this_machine_alone_and_imports_nothing_from_here(tmp_path: Path) -> None:
     pytest.importorskip("ray")
@@ -127,14 +139,7 @@ def test_a_ray_of_this_machine_listens_to_this_machine_alone_and_imports_nothing
     here.mkdir()
     for name in ("torch", "safetensors", "odedm", "tempfile", "secrets"):
         (here / f"{name}.py").write_text(f"open({str(tmp_path / 'trapped')!r}, 'a').write({name!r})\n")
-    script = tmp_path / "script.py"
-    script.write_text(STUDY)
-    paths = [Path(__file__).parents[1], Path(odedm.__file__).parents[1]]
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths)), "HOME": str(tmp_path)}
-    words = [sys.executable, "-P", str(script), str(tmp_path)]
-    done = subprocess.run(words, cwd=here, env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    sockets, friend, wrong_token, no_token, equal = done.stdout.splitlines()
+    sockets, friend, wrong_token, no_token, equal = lines_of(STUDY, tmp_path, here)
     number, *addresses = sockets.split()
     assert int(number) > 3
     assert set(addresses) <= LOOPBACK
@@ -149,14 +154,7 @@ def test_a_ray_of_this_machine_listens_to_this_machine_alone_and_imports_nothing
 def test_a_worker_that_is_killed_three_times_in_a_row_loses_nothing(tmp_path: Path) -> None:
     """Its checkpoints come back to the head, and the next worker goes on from the last."""
     pytest.importorskip("ray")
-    script = tmp_path / "script.py"
-    script.write_text(KILLED)
-    paths = [Path(__file__).parents[1], Path(odedm.__file__).parents[1]]
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths)), "HOME": str(tmp_path)}
-    words = [sys.executable, "-P", str(script), str(tmp_path)]
-    done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1].split() == ["3", "3", "True", "False"], done.stdout[-600:]
+    assert lines_of(KILLED, tmp_path, tmp_path)[-1].split() == ["3", "3", "True", "False"]
 
 
 def test_a_full_disk_of_a_worker_is_no_failure_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
