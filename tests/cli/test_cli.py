@@ -14,6 +14,7 @@ import odedm
 from odedm.cli.app import app
 from odedm.cli.console import out
 from odedm.cli.list_command import LISTS
+from odedm.core.checksums import write_checksums
 from odedm.core.choices import REPLAYS
 from odedm.core.registry import METHODS
 from odedm.results.result import Result
@@ -250,6 +251,11 @@ IN_THE_WAY = {
     "other data": (lambda plain: plain["provenance"].update(data_checksum="else"), "of the checksum else there"),
     "another format": (lambda plain: plain.update(schema="odedm.result/9"), "has the format 'odedm.result/9'"),
     "no experiment": (lambda plain: plain.update(experiment=3), "'experiment' is not an object"),
+    "a setting that is none": (
+        lambda plain: plain["experiment"].update(bacth=7),
+        "this version of odedm does not know",
+    ),
+    "a changed file": (None, "has changed since it was written"),
 }
 
 
@@ -260,8 +266,13 @@ def test_a_result_of_something_else_is_in_the_way(case, tmp_path):
     assert call(*words).exit_code == 0
     (path,) = tmp_path.rglob("result.json")
     result = json.loads(path.read_text())
-    change(result)
-    path.write_text(json.dumps(result))
+    if change is None:
+        path.write_text(path.read_text().replace('"train"', '"Train"'))
+        result = json.loads(path.read_text())
+    else:
+        change(result)
+        path.write_text(json.dumps(result))
+        write_checksums(path.parent)
     again = call(*words)
     assert again.exit_code == 2
     assert sentence in plain(again.stderr)

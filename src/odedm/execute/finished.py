@@ -7,7 +7,7 @@ from dataclasses import replace
 from odedm.core.errors import UsageError
 from odedm.core.plain_data import differences
 from odedm.execute.job import Job
-from odedm.results.folder import FILE
+from odedm.results.folder import FILE, load_runs
 from odedm.results.result import Result
 from odedm.training.experiment import Experiment, content_key
 
@@ -53,16 +53,16 @@ def why_another(job: Job, result: Result) -> str | None:
 def finished(job: Job) -> Result | None:
     """Return the result in a job's folder if it is that of this job on its data; None where there is none.
 
-    Another experiment's result, or one that cannot be read, is an error that says so: it is in the way.
+    Another experiment's result, or one that is not as it was written, is an error that says so: it is in the way.
     """
     if job.folder.is_symlink() or not (job.folder / FILE).is_file():
         return None
+    runs, faults = load_runs([job.folder])
     advice = "Give another --out, which keeps both, or --overwrite to replace it."
     try:
-        result = Result.load(job.folder / FILE)
-        fault = why_another(job, result)
-    except UsageError as error:
-        raise UsageError(f"{error} {advice}") from error
-    if fault is not None:
-        raise UsageError(f"What '{job.folder}' holds {fault} {advice}")
-    return result
+        fault = faults.get(job.folder) or why_another(job, runs[0].result)
+    except UsageError as error:  # of a result that has settings which no experiment has
+        fault = f"cannot be read: {error}"
+    if fault is None:
+        return runs[0].result
+    raise UsageError(f"{fault} {advice}" if faults else f"What '{job.folder}' holds {fault} {advice}")
