@@ -60,7 +60,7 @@ def echo_json(plain: Any) -> None:
 
 def print_rows(rows: Mapping[str, str], title: str | None = None) -> None:
     """Print names in bold, and what is to be said of each."""
-    table = Table(title=title, title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 0))
+    table = Table(title=title, title_justify="left", show_header=False, box=None, padding=(0, 2))
     for name, words in rows.items():
         table.add_row(Text(name, style="bold"), Text(words))
     out.print(table, highlight=False)
