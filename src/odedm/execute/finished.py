@@ -11,6 +11,9 @@ from odedm.results.folder import FILE, load_runs
 from odedm.results.result import Result
 from odedm.training.experiment import Experiment, content_key
 
+WEIGHTS = "weights"
+"""What a result calls the file that its network began with, beside code from outside."""
+
 
 def key_of_result(result: Result, *, by_code: bool = True) -> str:
     """Return the content hash of a finished run, from what its result says.
@@ -24,10 +27,11 @@ def key_of_result(result: Result, *, by_code: bool = True) -> str:
 def changed_code(job: Job, result: Result) -> str | None:
     """Return the first setting whose code from outside is other code now than the one that made a result.
 
-    Where nothing is known of the code that made it, it counts as the same.
+    So are other pretrained weights. What is not known of the code that made it, or of weights here, counts as the same.
     """
-    marks = job.experiment.code_hashes()
-    return next((setting for setting, mark in result.code_hashes().items() if mark != marks.get(setting)), None)
+    marks, made_by = job.experiment.code_hashes(), result.code_hashes()
+    known = {WEIGHTS: made_by.get(WEIGHTS)} | marks
+    return next((setting for setting, mark in made_by.items() if mark != known.get(setting)), None)
 
 
 def why_another(job: Job, result: Result) -> str | None:
@@ -42,6 +46,8 @@ def why_another(job: Job, result: Result) -> str | None:
     setting = changed_code(job, result)
     if setting is None:
         return None
+    if setting == WEIGHTS:
+        return f"was made with other weights: '{job.experiment.net_options[WEIGHTS]}' has changed since."
     part, plugin = setting.removeprefix("memory."), job.experiment.plugins().get(setting)
     if plugin is None:
         return f"was made by code from outside in the place of the {part} that odedm has by this name."
