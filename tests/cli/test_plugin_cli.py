@@ -145,7 +145,7 @@ def test_an_unfinished_run_by_code_that_was_edited_since_starts_anew(plugin, tmp
         with interrupted(monkeypatch, 45):
             odedm(*words, "--out", folder, code=130)
     edited(tmp_path / plugin)
-    assert "another version of your code, so it starts anew" in odedm(*words, "--out", "run")
+    assert "another version of your code or weights, so it starts anew" in odedm(*words, "--out", "run")
     odedm(*words, "--out", "whole")
     assert results(tmp_path / "run") == results(tmp_path / "whole")
     assert "code of the method" in odedm("resume", "resumed", "--plugin", plugin), "asked for, it goes on and says so"

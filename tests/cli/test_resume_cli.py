@@ -69,7 +69,7 @@ def stopped(tmp_path, monkeypatch):
         *_, last = (tmp_path / "events.jsonl").read_text().splitlines()
         assert json.loads(last)["event"] == "stopped"
         said = plain(done.stderr).replace("\n", " ")
-        assert "Interrupted. Finished runs are kept; the same command goes on" in said
+        assert "Interrupted. Finished runs are kept, and the same command goes on with the others." in said
     assert [work.name for work in works(out)] == [".seed-0.work", ".seed-1.work"]
     return out
 
