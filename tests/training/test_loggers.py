@@ -182,7 +182,7 @@ def test_configuration_curves_and_the_table_arrive_from_every_door(tmp_path: Pat
         loggers = open_loggers(names).loggers
         odedm.train("blobs", method="er", memory=Reservoir(20), device="cpu", loggers=loggers)
     elif door == "study":
-        spec = {**settings, "memory": "plain", "capacity": 20, "seeds": 1}
+        spec = {**settings, "memory": "native", "capacity": 20, "seeds": 1}
         odedm.study(spec, folder="mine", workers=1, device="cpu", loggers=open_loggers(names).loggers)
     else:
         words = [f"--{name}={value}" for name, value in settings.items()]
