@@ -221,7 +221,10 @@ def _hold_out(number: Tensor, names: Array, share: float, seed: int) -> tuple[Te
     tested = number[held].bincount(minlength=len(names))
     if not bool(tested.all()):
         name = names[int(tested.argmin())]
-        raise UsageError(f"Class '{name}' has a single row, so none can be held out for testing; give test=(x, y).")
+        raise UsageError(
+            f"Class '{name}' has a single row, so none can be held out for testing; give test rows, test=(x, y), or "
+            "x_test and y_test in a file."
+        )
     return keep, held
 
 
