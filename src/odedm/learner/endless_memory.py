@@ -96,12 +96,12 @@ def learner_buffer(
 
 
 def stores(dual: DualBuffer) -> list[Store]:
-    """All that holds rows."""
+    """Return everything that holds rows."""
     return [dual.buffer.store, *([dual.pool.store] if isinstance(dual.pool, ClassReservoirPool) else [])]
 
 
 def lengthen(dual: DualBuffer, method_columns: Sequence[ColumnSpec], annotate: Callable[[Rows], Rows]) -> None:
-    """The method's columns have become longer: what stored rows lack is what the network says of them now."""
+    """Make the method's columns longer: what stored rows lack is what the network says of them now."""
     for store in stores(dual):
         shapes = {name: tuple(column.shape[1:]) for name, column in store.columns.items()}
         longer = [column.name for column in method_columns if shapes.get(column.name, column.shape) != column.shape]
@@ -114,12 +114,12 @@ def lengthen(dual: DualBuffer, method_columns: Sequence[ColumnSpec], annotate: C
 
 
 def candidate_rows(dual: DualBuffer) -> Rows:
-    """The rows that classes have for themselves until they are consolidated, of which none is a prototype yet."""
+    """Return the rows that classes have for themselves until they are consolidated; none is a prototype yet."""
     rows = dual.pool.rows() if dual.pool else take(dual.rows(MemoryPart.SHORT), torch.arange(0))
     return {**rows, "prototype": torch.full_like(rows["label"], -1)}
 
 
 def every_row(dual: DualBuffer) -> Rows:
-    """All stored rows, also those that wait for a choice: class means are taken of them."""
+    """Return all stored rows, also those that wait for a choice: class means are taken of them."""
     held, waiting = dual.rows(), candidate_rows(dual)
     return {name: torch.cat([held[name], waiting[name]]) for name in ("image", "label", "index")}

@@ -77,7 +77,9 @@ def matched(
     return Transport(cost, error, max(most))
 
 
-def histograms(source: Tensor, target: Tensor, kernel: Kernel, **limits: float) -> Transport:
+def histograms(
+    source: Tensor, target: Tensor, kernel: Kernel, *, tolerance: float = 1e-4, iterations: int = 300
+) -> Transport:
     """Transport every row of `source` [n, s] to every row of `target` [k, d]: `matched` costs [n, k].
 
     >>> kernel = DenseKernel.relative(torch.tensor([[0.0, 1.0], [1.0, 0.0]]), 0.05)
@@ -86,7 +88,7 @@ def histograms(source: Tensor, target: Tensor, kernel: Kernel, **limits: float) 
     """
     n, k = len(source), len(target)
     pair = torch.arange(n * k, device=source.device)
-    solved = matched(source, target, pair // k, pair % k, kernel, **limits)  # type: ignore[arg-type]
+    solved = matched(source, target, pair // k, pair % k, kernel, tolerance=tolerance, iterations=iterations)
     return Transport(solved.cost.view(n, k), solved.marginal_error.view(n, k), solved.iterations)
 
 

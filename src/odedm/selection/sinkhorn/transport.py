@@ -154,8 +154,9 @@ class FittedSinkhorn:
         """Return distances of rows to centers: [n, d], [k, d] -> [n, k]."""
         if x.shape[1] == 1:  # a histogram over one bin is always the same: compare the numbers
             return squares(x, y)
-        pair = torch.arange(len(x) * len(y), device=x.device)
-        return self._solve(self._histograms(x), self._histograms(y), pair // len(y), pair % len(y)).view(len(x), -1)
+        sides = zip(self._histograms(x).unbind(1), self._histograms(y).unbind(1), strict=True)
+        parts = [solver.histograms(a, b, self._kernel, **self.settings.limits).cost for a, b in sides]
+        return torch.stack(parts).mean(0)
 
     def nearest(self, x: Tensor, y: Tensor, per: int = 1) -> Chosen:
         """Choose the rows that `greedy_nearest` would by `pairwise`, solving only pairs that seem to decide it."""
