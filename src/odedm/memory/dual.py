@@ -1,9 +1,9 @@
 """ODEDM's memory: a short-term part and a long-term part in one budget of λ rows.
 
 1. While a task lasts, `add` offers each stream batch to the short-term part, by default a reservoir: a uniform sample
-   of all rows so far. `pool` collects candidates for prototypes, unless all rows of the task are.
-2. When it is over, `consolidate` chooses prototypes of each of its classes: F_k of them (`memory.quotas`), by DAC,
-   k-means and the nearest rows in the network's features (`selection.selector`).
+   of all rows so far. A pool may collect candidates for prototypes meanwhile.
+2. When it is over, `consolidate` chooses prototypes of each of its classes among their candidates: F_k of them
+   (`memory.quotas`), by DAC, k-means and the nearest rows in the network's features (`selection.selector`).
 3. They are pinned, which makes them long-term, and the short-term part gives up as many rows, those of the smallest
    random priorities: it stays a uniform sample.
 4. `sample` draws from either part or from both.
@@ -33,18 +33,18 @@ from odedm.selection.selector import OnSelection, PrototypeSelector
 class DualBuffer:
     """ODEDM: a buffer whose short-term rows a policy chooses, and whose long-term rows are pinned prototypes.
 
-    Candidates of a task or a pool are copies of rows of the stream: pinning them takes nothing out of the short-term
-    part, and a row may be in both. Classes without candidates of their own are chosen among their short-term rows;
-    such a row moves, for it is a copy of nothing.
+    The candidates of a class are, in this order: rows that the caller has (a run gives all of the finished task, as in
+    the paper), rows that the pool has collected, or its short-term rows. The first two are copies of rows of the
+    stream: pinning them takes nothing out of the short-term part, and a row may be in both parts. A short-term row that
+    becomes a prototype moves.
 
-    `buffer` has all of λ that the pool does not reserve. Without a pool a run's prototypes are chosen among all rows of
-    the finished task, and without a selector nothing is ever pinned: the short-term buffer alone, by the same code.
+    `buffer` has all of λ that the pool does not reserve. Without a selector nothing is ever pinned: the short-term
+    buffer alone, by the same code.
 
     Args:
         buffer: the short-term rows by a policy, and what is pinned.
         selector: chooses k prototypes of each class; its own k does not count.
-        pool: where candidates are collected. Classes for which it has no room, or all where there is none, are chosen
-            among their short-term rows.
+        pool: where candidates are collected, if they are; it may have no room for some classes.
         quota: how many prototypes a class may have.
         rng: on the CPU, of its own: choosing prototypes must not shift what the buffer draws.
         timer: of the parts of a choice.
@@ -209,7 +209,7 @@ class DualBuffer:
         label, prototype = self.buffer.store.columns["label"], self.buffer.store.columns["prototype"]
         gone = is_among(label, classes)
         for k in {*quota.values()}:
-            gone |= is_among(label, [other for other, most in quota.items() if most == k]) & (prototype >= k)
+            gone |= is_among(label, [other for other, allowed in quota.items() if allowed == k]) & (prototype >= k)
         self.buffer.unpin(gone, in_place=self.in_place)
 
     def _take_from_short_term(self, chosen: Sequence[Rows]) -> None:
@@ -245,23 +245,23 @@ class DualBuffer:
         Where prototypes need their room candidates end, the oldest first. What is refused changes nothing; `on_change`
         is called before the first row moves.
         """
-        pinned, most = self.rows(MemoryPart.LONG), LARGEST
+        pinned, allowed = self.rows(MemoryPart.LONG), LARGEST
         room, held = capacity - self.reserved(self.candidate_classes()), len(class_sizes(pinned))
         if isinstance(quota, EqualShare) and held:
-            most = quota.of(0, classes=held, room=room)
-            if not most:
+            allowed = quota.of(0, classes=held, room=room)
+            if not allowed:
                 raise quota.refusal(0, count(pinned), classes=held, capacity=capacity, room=room)
-        left = int((pinned["prototype"] < most).sum())
-        if left > room:
+        remaining = int((pinned["prototype"] < allowed).sum())
+        if remaining > room:
             raise UsageError(
-                f"{capacity} rows cannot hold the {left} long-term rows. Release classes first, or give a larger "
+                f"{capacity} rows cannot hold the {remaining} long-term rows. Release classes first, or give a larger "
                 "capacity."
             )
         check_room(capacity, self.buffer.store.fields, self.buffer.store.priority.device)
         if on_change:
             on_change()
-        self.forget_candidates(self.classes_giving_way(left, capacity=capacity))
-        self.buffer.unpin(self.buffer.store.columns["prototype"] >= most)
+        self.forget_candidates(self.classes_giving_way(remaining, capacity=capacity))
+        self.buffer.unpin(self.buffer.store.columns["prototype"] >= allowed)
         self.quota = quota
         self._resize_buffer(capacity)
 
