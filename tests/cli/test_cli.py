@@ -325,7 +325,10 @@ def test_report_compares_runs_in_a_page_and_a_table(runs, tmp_path):
         (["report", "."], "No finished run"),
         (["runs", "show", "nowhere"], "There is no 'nowhere'"),
         (["list", "method"], "did you mean 'methods'"),
-        (["rum"], "No such command"),
+        (["rum"], "Error: No such command 'rum'. Did you mean 'run', 'resume'? `odedm --help` says"),
+        (["--nonsense"], "Error: No such option: --nonsense"),
+        (["study"], "Error: Missing argument 'NAME|FILE.toml'. `"),
+        (["data", "gett"], "--help` says what it takes."),
     ],
 )
 def test_other_commands_refuse_bad_words(words, sentence, tmp_path, monkeypatch):

@@ -57,8 +57,9 @@ def _refusals(ctx: Any) -> Iterator[None]:
         problem: Any = error
         flag = spelling(str(getattr(error, "option_name", "")).lstrip("-").replace("-", "_"))
         dotted = flag.startswith("--set") and any(parameter.name == "set_" for parameter in ctx.command.params)
-        advice = f"; give {flag}=… in its place" if dotted else ""
-        log_error(f"{problem.format_message().rstrip('.')}{advice}. `{ctx.command_path} --help` says what it takes.")
+        sentence = problem.format_message().rstrip(".") + (f"; give {flag}=… in its place" if dotted else "")
+        end = "" if sentence.endswith("?") else "."
+        log_error(f"{sentence}{end} `{ctx.command_path} --help` says what it takes.")
         raise typer.Exit(REFUSED) from None
 
 
