@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 import torch
@@ -64,11 +64,14 @@ class EMA(nn.Module):
                 old.copy_(new)
 
 
+def applied(method: Method) -> AbstractContextManager[None]:
+    """Return a block in which the method's network is its average, where it keeps one."""
+    return nullcontext() if method.ema is None else _swapped(method, method.ema.net)
+
+
 @contextmanager
-def applied(method: Method) -> Iterator[None]:
-    """Inside the block the method's network is its average, where it keeps one."""
-    last = method.net
-    method.net = last if method.ema is None else method.ema.net
+def _swapped(method: Method, net: Net) -> Iterator[None]:
+    last, method.net = method.net, net
     try:
         yield
     finally:
