@@ -103,7 +103,7 @@ def runs(asked: argparse.Namespace, done: set[tuple[str, ...]]) -> Iterator[dict
                             progress=False,
                         )
                         acc = f"{outcome.result.acc_last:.4f}"
-                        yield {**key, "acc": acc, "seconds": f"{time.process_time() - began:.2f}"}
+                        yield {**key, "limit": asked.limit, "acc": acc, "seconds": f"{time.process_time() - began:.2f}"}
 
 
 def changes(measured: list[dict[str, str]]) -> dict[Cell, dict[str, Paired]]:
@@ -231,7 +231,7 @@ def main() -> None:
     old = list(csv.DictReader(asked.out.open())) if asked.out.exists() else []
     done = {tuple(run[name] for name in NAMES) for run in old}
     with asked.out.open("a") as file:
-        writer = csv.DictWriter(file, [*NAMES, "acc", "seconds", "commit", "processor"])
+        writer = csv.DictWriter(file, [*NAMES, "limit", "acc", "seconds", "commit", "processor"])
         if not old:
             writer.writeheader()
         for run in runs(asked, done):

@@ -107,7 +107,8 @@ def test_class_means_are_taken_once_between_two_lessons(monkeypatch):
 
 
 def test_a_class_whose_rows_are_all_candidates_has_a_mean():
-    own = {"memory": ODEDM(40, rho=0.5, candidates=4), "batch": 8, "net": "mlp", "predict_by": "nearest-mean"}
+    memory = ODEDM(40, rho=0.5, candidates=4, short_policy="reservoir")
+    own = {"memory": memory, "batch": 8, "net": "mlp", "predict_by": "nearest-mean"}
     learner = Learner("er", patience=None, **own)
     feed(learner, blocks(0, 1, each=2000))
     feed(learner, blocks(2, each=8))  # too late for a reservoir that has seen thousands
