@@ -14,7 +14,8 @@ PAGES = [
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_python_in_the_pages_runs(page, capsys):
+def test_python_in_the_pages_runs(page, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # a page may write a study
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.S)
     assert blocks
     together = {} if page.endswith("serving.md") else None  # its second block reads the first one's file
