@@ -277,7 +277,7 @@ def _show_without_study(item: PaperItem) -> None:
 
 def _show(item: PaperItem, data: Sequence[str], done: Sequence[FinishedRun], runs: PaperRuns, study: Study) -> None:
     """Show the table as printed with our numbers, or the figure, here and in a folder of its own."""
-    from odedm.paper.paper_cells import accuracies, finding, paper_cells, to_csv
+    from odedm.paper.paper_cells import finding, paper_cells, to_csv
     from odedm.paper.paper_tables import LEGEND, by_metric, to_latex, to_rich
 
     runs.begin(study)
@@ -295,7 +295,7 @@ def _show(item: PaperItem, data: Sequence[str], done: Sequence[FinishedRun], run
     if item.note:
         echo(f"{item.note}.")
     if item.figures:
-        echo(f"{item.number}, {item.title}: {accuracies(done)}.")
+        echo(f"{item.number}, {item.title}: {counted(len(done), 'run')}.")
         for path in _figures(item, done, place, runs):
             if path.suffix == ".png":
                 log(f"The figure: {path}")

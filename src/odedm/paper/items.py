@@ -172,6 +172,20 @@ class PaperProgress:
 def progress(item: PaperItem, finished: Mapping[str, FinishedRun], study: Study | None = None) -> PaperProgress:
     """Return which runs of an item, or of its narrowed study, are among the finished ones, by signature."""
     plans = _plans(study) if study else [pair for data in item.data for pair in _plans_of(item.study, data)]
+    return _among(plans, finished)
+
+
+def progress_in_miniature(_: PaperItem, finished: Mapping[str, FinishedRun], study: Study) -> PaperProgress:
+    """Return which small runs that stand for those of a narrowed study are among the finished ones, by signature."""
+    # bounds, which have no memory, are not printed in the paper
+    pairs = [(plan, miniature(plan)) for plan in study.experiments() if plan.memory.name != "none"]
+    signed = [(run_signature(small.describe()), plan, small) for plan, small in pairs]
+    stands_for = [(plan.describe(), finished[signature]) for signature, plan, _ in signed if signature in finished]
+    return replace(_among([(signature, small) for signature, _, small in signed], finished), stands_for=stands_for)
+
+
+def _among(plans: Iterable[tuple[str, Experiment]], finished: Mapping[str, FinishedRun]) -> PaperProgress:
+    """Return which plans, each with its signature, are among the finished runs."""
     done: dict[str, FinishedRun] = {}
     missing: dict[str, Experiment] = {}
     for signature, plan in plans:
@@ -181,24 +195,6 @@ def progress(item: PaperItem, finished: Mapping[str, FinishedRun], study: Study 
         else:
             missing[signature] = plan
     return PaperProgress(list(done.values()), list(missing.values()))
-
-
-def progress_in_miniature(_: PaperItem, finished: Mapping[str, FinishedRun], study: Study) -> PaperProgress:
-    """Return which small runs that stand for those of a narrowed study are among the finished ones, by signature."""
-    done: dict[str, FinishedRun] = {}
-    missing: dict[str, Experiment] = {}
-    stands_for = []
-    for plan in study.experiments():
-        if plan.memory.name == "none":
-            continue  # a bound, which the paper does not print
-        small = miniature(plan)
-        signature = run_signature(small.describe())
-        if signature in finished:
-            done[signature] = finished[signature]
-            stands_for.append((plan.describe(), finished[signature]))
-        else:
-            missing[signature] = small
-    return PaperProgress(list(done.values()), list(missing.values()), stands_for)
 
 
 @cache

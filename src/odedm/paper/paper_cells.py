@@ -13,7 +13,7 @@ from odedm.paper.printed import BEST, NONE, Cell, Spot, numbers, share_of, spots
 from odedm.paper.protocol import protocol_deviations
 from odedm.report.published_number import TOO_FEW, Comparison, Published
 from odedm.report.statistics import estimate
-from odedm.report.wording import csv_text, format_mean
+from odedm.report.wording import csv_text
 from odedm.results.folder import FinishedRun
 
 MARKS = {"reproduced": "=", "better": "+", "worse": "−", "not comparable": "~", None: ""}
@@ -123,21 +123,6 @@ def finding(cells: Sequence[PaperCell]) -> str:
     """Return what became of the printed numbers, in a line."""
     words = ", ".join(f"{number} {word}" for word, number in verdict_counts(cells).items())
     return f"{words} of {len(cells)} printed" if words else "nothing run yet"
-
-
-def accuracies(runs: Sequence[FinishedRun]) -> str:
-    """Return final accuracy with ODEDM and without at each λ, over all runs of a figure, in a line."""
-    scores: dict[int, dict[str, list[float]]] = {}
-    for run in runs:
-        memory = run.result.experiment["memory"]
-        side = "with ODEDM" if memory["name"] == "odedm" else "without"
-        scores.setdefault(memory["capacity"], {}).setdefault(side, []).append(run.result.acc_last)
-    lines = [
-        f"λ={capacity}: "
-        + ", ".join(f"{format_mean(estimate(sides[side]))} {side}" for side in sorted(sides, reverse=True))
-        for capacity, sides in sorted(scores.items())
-    ]
-    return "; ".join(lines) or "nothing run yet"
 
 
 def to_csv(cells: Iterable[PaperCell]) -> str:
