@@ -48,8 +48,8 @@ class StreamShape:
         >>> StreamShape.of(((0, 1), (2, 3))), StreamShape.of(((0,), (0, 1))).classes_per_task
         (StreamShape(tasks=2, classes_per_task=2, task_classes=()), 2)
         """
-        most, every = max(map(len, labels)), [label for task in labels for label in task]
-        ordinary = len(set(every)) == len(every) == most * len(labels)
+        most, all_labels = max(map(len, labels)), [label for task in labels for label in task]
+        ordinary = len(set(all_labels)) == len(all_labels) == most * len(labels)
         return cls(len(labels), most, () if ordinary else labels)
 
 
