@@ -7,11 +7,12 @@ from collections import deque
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from odedm.core.accel.device import enough_memory
 from odedm.core.array_inputs import Array
@@ -29,6 +30,7 @@ from odedm.learner.turns import Turns
 from odedm.memory.changing import OnChange
 from odedm.memory.open_stream import pins
 from odedm.training.evaluation import in_chunks
+from odedm.training.export import export
 from odedm.training.memory_bytes import bytes_held
 from odedm.training.numerics import deterministic_numerics
 
@@ -177,6 +179,32 @@ class FittedLearner(Estimator, Classifier, FitsStreams):
                 unseen = torch.tensor(fitted.arrivals.last_seen, device=scores.device) < 0
                 scores = scores.masked_fill(unseen, -math.inf)
             return scores, fitted.labels
+
+    def export(self, path: Any) -> Path:
+        """Write what predicts as one file for other runtimes: scaling, network and label names.
+
+        The file takes raw rows as the learner does, of the shape and type of the first ones (images [n, c, h, w]), and
+        gives scores [n, C]; `labels`, JSON in its metadata (ONNX) or extra files (pt2), names their columns.
+
+        Args:
+            path: one that ends with ".onnx" (`pip install 'odedm[onnx]'`) or ".pt2", of `torch.export`.
+
+        Returns:
+            The path.
+        """
+        with self._turns.locked(), self._numerics(self._fitted, gradients=False):
+            fitted = self._ready()
+            known = len(fitted.labels.classes)
+            unseen = torch.tensor(fitted.arrivals.last_seen) < 0
+            column = fitted.schema.columns[0]
+            return export(fitted.engine.view, column, fitted.labels.classes, path, unseen[:known])
+
+    @property
+    def model(self) -> nn.Module:
+        """The network that predicts, of inputs as scaling gives them: its average where one is kept."""
+        with self._turns.locked():
+            method = self._ready().engine.method
+            return method.net if method.ema is None else method.ema.net
 
     def rows(self, part: str = "all") -> dict[str, Any]:
         """Return what the memory holds.

@@ -48,6 +48,7 @@ from odedm.results.result import Result
 from odedm.results.run_summary import summary_line
 from odedm.training.engine import Engine
 from odedm.training.experiment import Experiment
+from odedm.training.export import export
 from odedm.training.model_file import MODEL_SCHEMA, STATE, restore_engine, with_prefix
 from odedm.training.numerics import deterministic_numerics
 from odedm.training.preparation import resolve_device, resolve_precision
@@ -119,6 +120,12 @@ class TrainedModel(Classifier):
         rows = self._schema.read_inputs(x).to(engine.device)
         with deterministic_numerics(engine.plan.threads, engine.plan.precision, gradients=False):
             return question(rows)
+
+    def export(self, path: str | Path) -> Path:
+        """Write what predicts as one file for other runtimes, ".onnx" or ".pt2", as `Learner.export` does."""
+        plan, labels = self._engine.plan, self._labels.classes
+        with deterministic_numerics(plan.threads, plan.precision, gradients=False):
+            return export(self._engine.view, self._schema.columns[0], labels, path)
 
     @property
     def classes_(self) -> np.ndarray[Any, Any]:

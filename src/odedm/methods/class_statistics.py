@@ -22,6 +22,8 @@ class StatisticsHead(nn.Module, ABC):
     """Scores [n, C] of features [n, d] by statistics of all rows so far, in float64; -inf of a class without rows."""
 
     TRANSIENT = frozenset({"_solution"})
+    of_scores: ClassVar[frozenset[str]] = frozenset({"count"})
+    """Buffers that scores need beside the solution."""
 
     count: Tensor
     mean: Tensor
@@ -68,6 +70,12 @@ class StatisticsHead(nn.Module, ABC):
             self._solution = self.solve()
         weight, bias = self._solution
         return (self.points(features) @ weight.T + bias).masked_fill(self.count == 0, -torch.inf)
+
+    def keep_solution_alone(self) -> None:
+        """Drop the statistics that scores do not need, once they are solved for."""
+        self._solution = self.solve()
+        for name in dict(self.named_buffers()).keys() - self.of_scores:
+            setattr(self, name, torch.zeros(0))
 
     def grow(self, classes: int) -> None:
         """Make room for so many classes; no row has come of the new ones."""

@@ -36,6 +36,8 @@ class RanPAC(StatisticsMethod):
 class RanPACHead(StatisticsHead):
     """Scores by ridge regression on projected features: C is kept as class means and counts."""
 
+    of_scores = frozenset({"count", "projection"})
+
     projection: Tensor
     gram: Tensor
 

@@ -65,13 +65,21 @@ class MethodView:
         By nearest mean the class means are taken here, once for all that is asked of it. While nothing is stored the
         method predicts; a class without a stored row is never the nearest.
         """
+        means = self.class_means()
+        if means is None:
+            return self._scores
+        normalised = self.method.class_mean_options.get("normalised", True)
+        return lambda image: nearest_mean_scores(self._points(image), means, normalised=normalised)
+
+    def class_means(self) -> tuple[Tensor, Tensor] | None:
+        """Return the class means [C, d] of stored rows by which it predicts, and whether a class has any [C].
+
+        None where it predicts by the method, and while nothing is stored.
+        """
         rows = self.stored() if self.stored is not None else None
         if rows is None or count(rows) == 0:
-            return self._scores
-        options = self.method.class_mean_options
-        means = means_of_rows(rows, self._points, self.method.net.classes, **options)
-        normalised = options.get("normalised", True)
-        return lambda image: nearest_mean_scores(self._points(image), means, normalised=normalised)
+            return None
+        return means_of_rows(rows, self._points, self.method.net.classes, **self.method.class_mean_options)
 
     def _scores(self, image: Tensor) -> Tensor:
         with applied(self.method):

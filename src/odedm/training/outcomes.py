@@ -19,6 +19,7 @@ from odedm.results.result import Result
 from odedm.results.run_summary import mean_metrics, metrics_of, summary_html, summary_line
 from odedm.stream.dataset import Dataset
 from odedm.training.engine import Engine
+from odedm.training.export import export
 from odedm.training.model_file import SUFFIX, save_model, write_model
 from odedm.training.model_view import MethodView
 from odedm.training.numerics import deterministic_numerics
@@ -71,6 +72,12 @@ class Outcome:
             return save_model(self, place, overwrite=overwrite)
         model = partial(write_model, self) if keep_model else None
         return save_run(place, self.result, self.memory.rows(), self.evidence, model, overwrite=overwrite)
+
+    def export(self, path: str | Path) -> Path:
+        """Write what predicts as one file for other runtimes, ".onnx" or ".pt2", as `Learner.export` does."""
+        plan = self.result.experiment
+        with deterministic_numerics(plan["threads"], plan["precision"], gradients=False):
+            return export(self.engine.view, self.data.schema.columns[0], self.labels(), path)
 
     def labels(self) -> list[Any]:
         """Return the labels as the data set was given them, by the number of their class: in order of arrival."""
