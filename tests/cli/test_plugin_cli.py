@@ -6,12 +6,14 @@ import sys
 from dataclasses import replace
 
 import pytest
+import torch
 from commands import interrupted, odedm
 from jobs import SMALL, job_of
 
+import odedm as package
 from odedm.core.plugin_modules import export_plugins, load_plugins
 from odedm.core.plugins import plugins
-from odedm.core.registry import METHODS
+from odedm.core.registry import METHODS, OPTIMIZERS
 from odedm.execute.ray_backend import do_remotely
 
 PLUGIN = """
@@ -150,3 +152,14 @@ def test_an_unfinished_run_by_code_that_was_edited_since_starts_anew(plugin, tmp
     assert results(tmp_path / "run") == results(tmp_path / "whole")
     assert "code of the method" in odedm("resume", "resumed", "--plugin", plugin), "asked for, it goes on and says so"
     assert results(tmp_path / "resumed") != results(tmp_path / "whole")
+
+
+def test_a_class_of_a_library_is_found_again_by_its_module(tmp_path):
+    run = package.train("blobs", method="er", memory=package.Reservoir(20), device="cpu", optimizer=torch.optim.Adam)
+    run.save(tmp_path / "seed-0")
+    assert json.loads((tmp_path / "seed-0" / "result.json").read_text())["provenance"]["plugins"]["optimizer"]["again"]
+    del OPTIMIZERS["torch.optim.adam.Adam"]  # as another process would begin
+    words = ("run", "--from", tmp_path / "seed-0", "--out", tmp_path / "again")
+    assert "(--plugin torch.optim.adam)" in odedm(*words, code=2)
+    odedm(*words, "--plugin", "torch.optim.adam")
+    assert results(tmp_path / "again")["seed-0"] == run.result.class_il

@@ -1,5 +1,6 @@
 """A learner that is asked and saved while it learns: every answer is that of a state between two updates."""
 
+import copy
 import os
 import threading
 import time
@@ -103,6 +104,29 @@ def test_every_answer_and_every_file_is_that_of_a_state_of_the_quiet_run(tmp_pat
     assert len(saves) > 1
     assert set(answers) <= legal
     assert learner.predict_proba(QUERY).tobytes() == expected[-1][1], "and asking changes nothing"
+
+
+def test_threads_that_compute_at_once_leave_the_callers_settings():
+    learner = fresh()
+    for x, y in batches(3):
+        learner.partial_fit(x, y)
+    other, before = copy.deepcopy(learner), learner.predict_proba(QUERY).tobytes()
+    try:
+        torch.set_default_dtype(torch.float64)
+        torch.set_float32_matmul_precision("medium")
+        answers = []
+        asking = [lambda one=one: answers.append(one.predict_proba(QUERY).tobytes()) for one in (learner, other)]
+        threads = [threading.Thread(target=lambda ask=ask: [ask() for _ in range(40)]) for ask in asking * 2]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert torch.get_default_dtype() == torch.float64
+        assert torch.get_float32_matmul_precision() == "medium"
+        assert set(answers) == {before}
+    finally:
+        torch.set_default_dtype(torch.float32)
+        torch.set_float32_matmul_precision("highest")
 
 
 def test_a_second_thread_that_learns_is_refused_in_a_sentence():

@@ -179,8 +179,10 @@ def check_name(what: str, name: str, table: Mapping[str, Any], also: Sequence[st
     if name not in table and not _register_from_plugin(table, name):
         titles = {title(table, key).lower(): key for key in typed(table)}
         error = unknown_name_error(what, name, [*also, *typed(table)], titles)
+        module = name.rpartition(".")[0] if NAME.fullmatch(name) else ""
+        option = f"--plugin {module}".rstrip()
         raise UsageError(
-            f"{error} A plug-in's names are known once its module is imported (--plugin), its package is installed "
+            f"{error} A plug-in's names are known once its module is imported ({option}), its package is installed "
             "with an entry point, or odedm.register has named it."
         )
     return name

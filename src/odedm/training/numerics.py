@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
+from typing import Any
 
 import torch
 
@@ -15,6 +16,27 @@ AUTOCAST = ("cpu", "cuda")
 HAS_CUDNN = torch.backends.cudnn.is_available()
 
 
+class _Holding:
+    """A block that holds a lock, which goes back also where an interrupt keeps `__exit__` from it."""
+
+    def __init__(self, lock: Any) -> None:
+        self._lock, self._held = lock, False
+
+    def __enter__(self) -> None:
+        self._held = self._lock.acquire()
+
+    def __exit__(self, *_error: object) -> None:
+        self._release()
+
+    def _release(self) -> None:
+        if self._held:
+            # in one line: an interrupt comes before both or after both
+            self._held = self._lock.release() is not None
+
+    def __del__(self) -> None:
+        self._release()
+
+
 class ProcessNumerics:
     """What torch keeps once for all threads: settled while any block computes, then as the caller had it.
 
@@ -22,14 +44,15 @@ class ProcessNumerics:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()  # an exception that a trace raises at a block's end leaves it to this thread
+        # a trace that keeps this block's end from its lock keeps the lock, too, until it is gone: this thread goes on
+        self._lock = threading.RLock()
         self._open: dict[int, bool] = {}
         """Whether products may be rounded in each open block; the last one's word counts."""
         self._before: tuple[torch.dtype, str, AbstractContextManager[object] | None] | None = None
 
     def begin(self, block: int, rounds: bool) -> None:
         """Begin a block."""
-        with self._lock:
+        with _Holding(self._lock):
             if self._before is None:
                 self._before = torch.get_default_dtype(), torch.get_float32_matmul_precision(), _cudnn(rounds)
                 dtype, products, flags = self._before
@@ -45,7 +68,7 @@ class ProcessNumerics:
 
     def end(self, block: int) -> None:
         """End a block; nothing happens where it has ended."""
-        with self._lock:
+        with _Holding(self._lock):
             self._open.pop(block, None)
             if self._before is None:
                 return
