@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -128,16 +129,23 @@ def get(
         echo(f"'{name}' is here already; `odedm data verify {name}` checks it.")
         return
     official = known.archives[0]
-    folder = data_folder(".downloads")
+    folder = data_folder(".downloads", *([name] if known.together else []))
+    bring = f"the folder with {len(known.archives)} such files" if known.together else official.file
     manual = (
         f"By hand: get {official.file} from {official.url} on any machine, bring it here, and run "
-        f"`odedm data import {official.file} --as {name}`."
+        f"`odedm data import {bring} --as {name}`."
     )
     with progress() as on_progress:
-        path = download(url or official.url, folder / official.file, known.archives, on_progress, manual=manual)
+        if known.together:  # those that are here already are not asked for again
+            for archive in known.archives:
+                place = f"{url.rstrip('/')}/{archive.file}" if url else archive.url
+                download(place, folder / archive.file, [archive], on_progress, manual=manual)
+            path = folder
+        else:
+            path = download(url or official.url, folder / official.file, known.archives, on_progress, manual=manual)
         manifest = import_as(path, name, overwrite=overwrite, on_progress=on_progress)
     if not keep:
-        path.unlink(missing_ok=True)
+        shutil.rmtree(path) if known.together else path.unlink(missing_ok=True)
     _done(manifest)
 
 

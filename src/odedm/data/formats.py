@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from odedm.core.errors import UsageError
-from odedm.data import cifar, layouts
+from odedm.data import cifar, idx, layouts
 from odedm.data.archives import unpack
 from odedm.data.arrays import NAMES, has_arrays, load_arrays
 from odedm.data.contents import Contents, DataFolder, LabelledArrays
@@ -72,6 +72,8 @@ def _read_pictures(
     if official := cifar.recognise(folder):
         name, version, place = official
         return cifar.load(folder, version, place, PUBLISHED[name])
+    if places := idx.recognise(folder):
+        return idx.load(folder, places, published)
     require_pillow()
     tiny = layouts.find_root(folder, "wnids.txt")
     if tiny is not None and (folder.path / tiny / "val" / "val_annotations.txt").is_file():

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-Channels = tuple[float, float, float]
-"""A number each for red, green and blue."""
+Channels = tuple[float, ...]
+"""A number for each channel: red, green and blue, or grey."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,10 @@ class Archive:
 
 @dataclass(frozen=True)
 class PublishedDataset:
-    """A published data set: archives (the first is the one to get), rows in training and test, constants."""
+    """A published data set: archives, rows in training and test, constants.
+
+    Any of the archives has all of it, and the first is the one to get; where `together`, each has a part.
+    """
 
     name: str
     about: str
@@ -49,6 +52,7 @@ class PublishedDataset:
     class_names: tuple[str, ...] = ()
     tolerance: float | None = 0.005
     """How far the measured channel means may lie from `mean`; None where the constants are another set's."""
+    together: bool = False
 
 
 CIFAR10_NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
@@ -63,6 +67,9 @@ CIFAR100_NAMES = (
     "shrew", "skunk", "skyscraper", "snail", "snake", "spider", "squirrel", "streetcar", "sunflower",
     "sweet_pepper", "table", "tank", "telephone", "television", "tiger", "tractor", "train", "trout", "tulip",
     "turtle", "wardrobe", "whale", "willow_tree", "wolf", "woman", "worm",
+)  # fmt: skip
+FASHION_NAMES = (
+    "t-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle-boot",
 )  # fmt: skip
 OTHER_NAMES = {"plane": "airplane", "aeroplane": "airplane", "car": "automobile"}
 """What folders of CIFAR-10 are also called."""
@@ -98,11 +105,63 @@ def _cifar(classes: int, tasks: int, mean: Channels, deviation: Channels, names:
     )
 
 
+def _idx(
+    name: str, about: str, place: str, digests: tuple[str, ...], constants: tuple[float, float], names: tuple[str, ...]
+) -> PublishedDataset:
+    """MNIST or Fashion-MNIST, which have the same layout."""
+    files = (f"{part}-{kind}-ubyte.gz" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1"))
+    mean, deviation = constants
+    return PublishedDataset(
+        name,
+        f"70 000 grey images of {about}, 28×28, 10 classes; 5 tasks of 2.",
+        tuple(Archive(place + file, None, digest) for file, digest in zip(files, digests, strict=True)),
+        classes=10,
+        rows=(60_000, 10_000),
+        shape=(1, 28, 28),
+        tasks=5,
+        mean=(mean,),
+        deviation=(deviation,),
+        pad=0,
+        flip=False,
+        class_names=names,
+        together=True,
+    )
+
+
+MNIST_DIGESTS = (
+    "f68b3c2dcbeaaa9fbdd348bbdeb94873",
+    "d53e105ee54ea40749a09fcbcd1e9432",
+    "9fb629c4189551a2d022fa330f9573f3",
+    "ec29112dd5afa0611ce80d1b7f02629c",
+)
+FASHION_DIGESTS = (
+    "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+    "25c81989df183df01b3e8a0aad5dffbe",
+    "bef4ecab320f06d8554ea6380940ec79",
+    "bb300cfdad3c16e7a12a480ee83cd310",
+)
+
 PUBLISHED = {
     dataset.name: dataset
     for dataset in (
         _cifar(10, 5, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2615), CIFAR10_NAMES),
         _cifar(100, 10, (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761), CIFAR100_NAMES),
+        _idx(
+            "mnist",
+            "digits",
+            "https://ossci-datasets.s3.amazonaws.com/mnist/",
+            MNIST_DIGESTS,
+            (0.1307, 0.3081),
+            tuple("0123456789"),
+        ),
+        _idx(
+            "fashion-mnist",
+            "clothes",
+            "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
+            FASHION_DIGESTS,
+            (0.2860, 0.3530),
+            FASHION_NAMES,
+        ),
         PublishedDataset(
             "tiny-imagenet",
             "110 000 colour images, 64×64, 200 classes; 10 tasks of 20; the annotated validation set is the test set.",
