@@ -35,7 +35,7 @@ def test_a_budget_ends_with_a_checkpoint_and_the_same_command_goes_on(
         spent.setattr(Scheduler, "_is_late", lambda self: any(job.share > 0.1 for job in self._running.values()))
         output = odedm(*how, "--budget", "1h")
     assert "2 runs are missing, 2 to start" in output
-    assert "The budget is spent; what was under way is stored" in output
+    assert "The budget is spent: 2 runs left. The same command goes on." in output
     assert not list(folder.rglob("result.json"))
     assert list(folder.rglob(".*.work/checkpoints/*")), "a checkpoint"
     output = odedm(*how, "--budget", "1h")

@@ -57,6 +57,11 @@ class _Running:
     has_progressed: bool = False
     """Whether a checkpoint was stored since it was started."""
 
+    @property
+    def share(self) -> float:
+        """Return how much of it is done."""
+        return self.rows / self.total
+
 
 class Scheduler:
     """Brings jobs to their end on a backend, and tells callbacks of every step before it goes on.
@@ -217,7 +222,7 @@ class Scheduler:
         return result
 
     def _time_left(self) -> float | None:
-        rest = [1 - running.rows / running.total for running in self._running.values()]
+        rest = [1 - running.share for running in self._running.values()]
         return seconds_left(self._seconds, rest, len(self._waiting), self.backend.workers)
 
 
