@@ -44,8 +44,11 @@ card: ## On a machine with a GPU: its tests, twelve cells of the ledger, step ti
 coverage: $(VENV)/.dev ## Run the tests, and say and write down how many lines and branches of each room they take
 	$(BIN)/python tools/coverage_by_room.py
 
-fuzz: $(VENV)/.dev ## Feed hostile inputs to every reader, MINUTES=5 each; what is found stays in tests/fuzz/corpus
+fuzz: $(VENV)/.dev ## Hostile inputs for every reader, MINUTES=5 each; interrupts at every line; many saves and loads
 	$(BIN)/python tests/fuzz/fuzzing.py $(MINUTES)
+	ODEDM_LINES_EVERY=1 ODEDM_SAVE_LOAD_CASES=300 $(BIN)/python -m pytest -q -s --timeout 7200 -n auto \
+		tests/learner/test_learner_interrupts.py tests/memory/test_live_interrupts.py \
+		tests/learner/test_save_load_property.py tests/memory/test_memory_save_load_property.py
 
 format: $(VENV)/.dev ## Format the code and sort the imports
 	$(BIN)/ruff check --quiet --fix-only $(CODE)

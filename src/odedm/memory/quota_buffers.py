@@ -71,14 +71,14 @@ class ClassQuotaBuffer(TaskEndBuffer):
         """Cut old classes down to the new quota and fill up with rows of the finished task's."""
         device, old = self.store.priority.device, self.rows(MemoryPart.SHORT)
         seen = torch.cat([old["label"], task.rows["label"]]).unique()  # a blurry task has rows of any class
-        quota = torch.zeros(int(seen.max()) + 1, dtype=torch.int64, device=device)
-        quota[seen] = torch.tensor(quotas(self.short_capacity, len(seen)), device=device)
+        quota = torch.tensor(quotas(self.short_capacity, len(seen)), device=device)  # by the places in `seen`
         order = torch.randperm(len(task), generator=rng).to(device)  # on the CPU: one seed, one choice anywhere
         label = task.rows["label"][order]
-        new = take(task.rows, order[rank_within(label) < quota[label]])
+        new = take(task.rows, order[rank_within(label) < quota[torch.searchsorted(seen, label)]])
         new |= view.annotate(new)
         rows = {name: torch.cat([old[name], column]) for name, column in new.items()}
-        rows = take(rows, (rank_within(rows["label"]) < quota[rows["label"]]).nonzero().flatten())
+        kept = rank_within(rows["label"]) < quota[torch.searchsorted(seen, rows["label"])]
+        rows = take(rows, kept.nonzero().flatten())
         self.reset_short_term(rows, rank_priorities(rank_within(rows["label"])))
 
 
