@@ -8,7 +8,7 @@ import torch
 from interrupts import EVERY, interrupt, places_of
 
 from odedm import ODEDM, DualMemory, Native, Prototypes, UsageError
-from odedm.core.registry import POLICIES
+from odedm.memory.dual import DualBuffer
 
 PIXELS = Prototypes(space="pixels")
 MEMORIES = {
@@ -127,7 +127,7 @@ def test_first_rows_that_its_policy_refuses_leave_it_empty_and_usable(monkeypatc
         raise UsageError("Not these rows.")
 
     with monkeypatch.context() as patch:
-        patch.setattr(POLICIES["reservoir"].load(), "add", refuse)
+        patch.setattr(DualBuffer, "add", refuse)
         with pytest.raises(UsageError, match="Not these"):
             memory.add(**rows([0, 1]))
     assert state_of(memory) == before
