@@ -151,7 +151,7 @@ HOSTILE = {
     "mixed labels": (set_head(labels=["text", ["a", 1]]), "labels are of no kind, or of mixed types"),
     "too few outputs": (set_head(outputs=1), "more labels than outputs"),
     "many outputs": (set_head(outputs=10**12), "more labels than outputs"),
-    "other rows": (set_head(form=[[7], "float32", None]), "cannot be used"),
+    "other rows": (set_head(rows=[[7], "float32", None]), "cannot be used"),
     "rows of no class": (set_tensor("host.label", lambda each: each + 50), "rows of no class"),
     "a broken priority": (set_tensor("host.priority", lambda each: each * 0 + 3), "priorities that are none"),
     "another memory": (set_tensor("host.image", lambda each: each[:3]), "host.image"),

@@ -113,7 +113,7 @@ def change(head, **parameters):
             "its memory has 20 rows",
         ),
         (lambda head: change(head, net_options={"width": 10**6}), "its network would have .* weights"),
-        (lambda head: head.update(form=[[10**7], "float32", None]), "its network would have .* weights"),
+        (lambda head: head.update(rows=[[10**7], "float32", None]), "its network would have .* weights"),
         (lambda head: change(head, threads=10**6), "threads"),
         (lambda head: change(head, updates=10**9), "updates"),
         (lambda head: change(head, draw=10**12), "draw"),

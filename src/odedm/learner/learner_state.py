@@ -41,7 +41,7 @@ from odedm.training.model_file import STATE, check_finite, engine_state, restore
 if TYPE_CHECKING:
     from odedm.learner.online_learner import Learner
 
-SCHEMA = "odedm.learner/7"
+SCHEMA = "odedm.learner/8"
 OBJECTS = ("method", "net", "trigger")
 """Parameters that may be code, which no file holds."""
 TITLES = {"method": "a class", "net": "your own", "trigger": "a function"}
@@ -51,20 +51,14 @@ def capture(learner: Learner) -> dict[str, Any]:
     """Return a copy of the whole state: a head of plain values, and all tensors on the CPU."""
     fitted = learner._fitted
     assert fitted is not None
-    engine, schema, pool = fitted.engine, fitted.schema, fitted.engine.memory.pool
-    head, tensors = engine_state(engine, engine.stored_parts())
+    engine, pool = fitted.engine, fitted.engine.memory.pool
+    head, tensors = engine_state(engine, fitted.schema, fitted.labels.classes, engine.stored_parts())
     if isinstance(pool, ClassReservoirPool):
         tensors |= {name: column.detach().cpu().clone() for name, column in stored("candidates", pool.store).items()}
     head |= {
         "schema": SCHEMA,
         "parameters": _plain_parameters(learner),
         "device": engine.device.type,
-        "form": [
-            list(schema.shape),
-            str(schema.dtype).removeprefix("torch."),
-            schema.feature_names and list(schema.feature_names),
-        ],
-        "labels": list(fitted.labels.classes),
         "outputs": engine.classes,
         "arrivals": fitted.arrivals.to_dict(),
         "warned": fitted.warned,
@@ -132,7 +126,7 @@ def restored(learner: Learner, state: Mapping[str, Any]) -> Fitted:
     """Return what a state has made of a learner with these parameters."""
     head, tensors = state["head"], dict(state["tensors"])
     with refusing("The saved learner"):
-        config, schema, labels = LearnerConfig.of(learner.get_params()), row_schema(head["form"]), head["labels"]
+        config, schema, labels = LearnerConfig.of(learner.get_params()), row_schema(head["rows"]), head["labels"]
         config = replace(config, net_options=without_weights(config.net_options))
         encoder, classes = label_encoder(labels), len(labels)
         outputs, arrivals = head["outputs"], Arrivals.from_dict(head["arrivals"], classes)

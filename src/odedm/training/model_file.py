@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -16,6 +16,7 @@ from odedm.checkpoint.load_state_tree import load_state_tree
 from odedm.checkpoint.state_tree import State, StateError, state_tree
 from odedm.core.errors import InvalidFileError, UsageError, require
 from odedm.core.files import write_for_user
+from odedm.core.row_schema import RowSchema
 from odedm.core.store import Store
 from odedm.core.stored_names import stored, transient
 from odedm.core.tensor_archive import write_archive
@@ -70,9 +71,14 @@ def _built(method: Method) -> set[str]:
     return {*BUILT, *hyperparameters(type(method)), *transient(type(method))}
 
 
-def engine_state(engine: Engine, parts: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Return a copy of what a file keeps of an engine and of further `parts`: a head of plain values, and tensors."""
-    buffer, transform = getattr(engine.memory, "buffer", engine.memory), engine.transform
+def engine_state(
+    engine: Engine, schema: RowSchema, labels: Sequence[Any], parts: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Return a copy of what a file keeps of an engine and of further `parts`: a head of plain values, and tensors.
+
+    `schema` says what rows are that it predicts, and `labels` are those of its classes by arrival.
+    """
+    buffer, transform, names = getattr(engine.memory, "buffer", engine.memory), engine.transform, schema.feature_names
     try:
         state = state_tree({"method": ModelState(engine.method), **parts})
     except StateError as error:
@@ -85,6 +91,8 @@ def engine_state(engine: Engine, parts: Mapping[str, Any]) -> tuple[dict[str, An
         "transform": [transform.pad, transform.flip],
         "state": state.tree,
         "seen": int(buffer.num_seen),
+        "rows": [list(schema.shape), str(schema.dtype).removeprefix("torch."), names and list(names)],
+        "labels": list(labels),
     }
     plain = torch.contiguous_format
     return head, {name: tensor.detach().cpu().clone(memory_format=plain) for name, tensor in tensors.items()}
@@ -187,14 +195,8 @@ def _unlike(message: str) -> str:
 
 def write_model(outcome: Outcome, path: Path) -> None:
     """Write a finished run's model to one file; `odedm.load` (`odedm.learner.trained_model`) reads it again."""
-    head, tensors = engine_state(outcome.engine, {})
-    head |= {
-        "schema": MODEL_SCHEMA,
-        "result": outcome.result.to_dict(),
-        "labels": outcome.labels(),
-        "rows": [list(outcome.data.shape), str(outcome.data.image.dtype).removeprefix("torch."), None],
-    }
-    write_archive(path, head, tensors)
+    head, tensors = engine_state(outcome.engine, outcome.data.schema, outcome.labels(), {})
+    write_archive(path, {**head, "schema": MODEL_SCHEMA, "result": outcome.result.to_dict()}, tensors)
 
 
 def save_model(outcome: Outcome, path: Path, *, overwrite: bool) -> Path:
