@@ -16,6 +16,7 @@ RUNS = {
     "confirm": 12,
     "demo": 78,
     "equal-tuning": 120,
+    "features": 182,
     "leaderboard": 156,
     "no-harm": 336,
     "no-harm-averaged": 180,
