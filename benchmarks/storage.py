@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import os
 import resource
 import shutil
 import tempfile
@@ -24,6 +25,8 @@ from typing import Any
 
 import numpy as np
 import torch
+
+from odedm.core.processes import safe_environment
 
 BATCH, DRAW, DRAWS = 1_024, 64, 2_000
 
@@ -42,6 +45,7 @@ def main() -> None:
     results = {}
     for name, rows in sizes.items():
         folder = Path(tempfile.mkdtemp(dir=asked.folder))
+        os.environ.update(safe_environment())
         context = multiprocessing.get_context("spawn")
         queue = context.Queue()
         process = context.Process(target=measure, args=(name, rows, asked.width, folder, queue))

@@ -82,7 +82,7 @@ def tensors(out: Path) -> Any:
 
 def odedm(*words: object) -> list[str]:
     """The command `odedm` with these words."""
-    return ["-P", "-m", "odedm", *map(str, words)]
+    return ["-m", "odedm", *map(str, words)]
 
 
 def saved_answer(out: Path) -> Any:
@@ -98,7 +98,7 @@ def merged(place: Path, out: Path) -> list[str]:
             runs = place / f"runs-{number}"
             train = odedm(*RUN, "--seeds", 3, "--seed", 3 * number, "--out", runs)
             for words in (train, odedm("runs", "pack", runs, "--out", path)):
-                subprocess.run([sys.executable, *words], check=True, capture_output=True)
+                subprocess.run([sys.executable, "-P", *words], check=True, capture_output=True)
     target = out / "both.jsonl.gz"
     if not target.exists():
         out.mkdir(parents=True)
@@ -154,7 +154,7 @@ def begin(words: list[str], out: Path) -> subprocess.Popen[bytes]:
     """Start a command as a user would; what it says is added to a file."""
     with (out.parent / f"{out.name}.log").open("ab") as log:
         return subprocess.Popen(
-            [sys.executable, *words],
+            [sys.executable, "-P", *words],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
