@@ -201,7 +201,7 @@ def plot(measured: list[dict[str, str]], path: Path) -> None:
         axes.set_xticks(range(len(sides)), sides)
         axes.set_yticks(range(len(lines)), [" ".join(line) for line in lines], fontsize=8)
         axes.set_xlabel("rows a class" if i else "")
-    figure.colorbar(picture, ax=grid, label="points of ACC; bold: over 5 seeds the 95 % interval leaves zero out")
+    figure.colorbar(picture, ax=grid, label="points of ACC; bold: the 95 % interval over seeds leaves zero out")
     figure.savefig(path, dpi=110)
 
 
