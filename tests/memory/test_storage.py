@@ -293,7 +293,8 @@ def test_a_merged_sample_is_uniform_over_both_streams():
 
 
 def test_merged_prototypes_stay_within_the_shares():
-    memories = [DualMemory(60, rho=0.5, selection=CHOICE, seed=seed) for seed in range(2)]
+    settings = {"rho": 0.5, "selection": CHOICE, "short_policy": "reservoir"}
+    memories = [DualMemory(60, **settings, seed=seed) for seed in range(2)]
     for memory, classes in zip(memories, ([0, 1], [1, 2]), strict=True):
         memory.add(torch.rand(80, 3), torch.tensor(classes * 40))
         memory.end_task()

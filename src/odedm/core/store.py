@@ -22,8 +22,8 @@ from odedm.core.stored_names import stored
 __all__ = ["EMPTY", "LARGE_CAPACITY", "PINNED", "Store"]
 
 
-FEW = 32
-"""So many rows are copied one by one: numpy and torch take longer to begin with a list of places."""
+FEW = 6
+"""So many rows are copied one by one: numpy takes longer to begin with an array of places."""
 
 
 def _cast(value: Tensor, column: Tensor) -> Tensor:
@@ -48,11 +48,8 @@ def _copy_rows(column: Tensor, slot: Tensor, value: Tensor) -> None:
 
 
 def _put(column: Tensor, slot: list[int], values: Sequence[Any] | NDArray[Any], row: Sequence[int]) -> None:
-    """Copy those of the values that are at `row` [m] into a column on the CPU at `slot` [m]."""
+    """Copy those of the values that are at `row` [m] into a column on the CPU at `slot` [m], one by one."""
     target = _array(column)
-    if len(slot) > FEW:
-        target[slot] = np.asarray(values)[row]
-        return
     for place, source in zip(slot, row, strict=True):
         target[place] = values[source]
 
@@ -245,15 +242,19 @@ class Store:
         row, slot = won
         if not row:
             return
-        places = int_tensor(slot)
+        places, few = int_tensor(slot), len(slot) <= FEW
+        slots, sources = (slot, row) if few else (places.numpy(), np.array(row))
         with NO_FILES if self.folder is None else self.folder.writing(places):
             for name, column in self.columns.items():
-                if name in values:
-                    _put(column, slot, values[name], range(len(slot)))
-                elif name in rows:
-                    _put(column, slot, _array(_cast(rows[name], column)), row)
-                else:
+                if name not in values and name not in rows:
                     raise self._lacks(name)
+                if few:
+                    given = values[name] if name in values else _array(_cast(rows[name], column))
+                    _put(column, slot, given, range(len(slot)) if name in values else row)
+                elif name in values:
+                    _array(column)[slots] = values[name]
+                else:
+                    _array(column)[slots] = _array(_cast(rows[name], column))[sources]
         fresh = _array(priority)[row]
         self.priority.index_copy_(0, places, torch.from_numpy(fresh))  # not by numpy: torch counts writes
         if self._index is not None:

@@ -121,7 +121,7 @@ class DualMemory(LiveRows):
         self._broken = ""  # why it is of no use any more
         self._worker_seed: int | None = None
         self._folder: RowFolder | None = None
-        self._slots: tuple[tuple[int, int], torch.Tensor] | None = None  # of rows in order, and of which state
+        self._slots = None
 
     @enough_memory()
     def add(self, images: Any, labels: Any = None, **columns: Any) -> None:
@@ -265,7 +265,8 @@ class DualMemory(LiveRows):
         stay, as far as a class may have so many: of one that has some in both the first of each come first.
 
         Args:
-            other: of the same kind and columns, with another seed, no fewer rows of capacity and no candidates.
+            other: of the same settings and columns, with another seed and no fewer rows of capacity; both with
+                short_policy="reservoir" and without candidates.
         """
         _, mine = self._known()
         _, theirs = other._known()

@@ -38,8 +38,8 @@ class LiveRows:
     _broken: str
     _worker_seed: int | None
     _folder: RowFolder | None
-    _slots: tuple[tuple[int, int], torch.Tensor] | None
-    """The slots of all rows in order, and of which state."""
+    _slots: tuple[torch.Tensor, int, torch.Tensor] | None
+    """The priorities, how often they were written, and the slots of all rows in order."""
 
     @property
     def capacity(self) -> int:
@@ -147,10 +147,10 @@ class LiveRows:
 
     def _slots_in_order(self, dual: DualBuffer) -> torch.Tensor:
         """Return the slots of all rows in order, sorted anew only after a change."""
-        state = (id(dual.buffer.store), dual.buffer.store.priority._version)
-        if self._slots is None or self._slots[0] != state:
-            self._slots = (state, dual.buffer.ordered_slots())
-        return self._slots[1]
+        priority = dual.buffer.store.priority
+        if self._slots is None or self._slots[0] is not priority or self._slots[1] != priority._version:
+            self._slots = (priority, priority._version, dual.buffer.ordered_slots())
+        return self._slots[2]
 
     def snapshot(self, part: str | MemoryPart = "all") -> Snapshot:
         """Return the rows of a part as they are now, for readers that go on while the memory changes.

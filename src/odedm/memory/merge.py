@@ -32,7 +32,8 @@ def check_mergeable(memory: DualMemory, other: DualMemory) -> None:
         raise UsageError("Only memories with the same columns can be merged; add the same columns to both.")
     if not isinstance(mine.buffer, ReservoirBuffer) or mine.pool or theirs.pool:
         raise UsageError(
-            "Only memories whose short-term part is a plain reservoir, and which collect no candidates, can be merged."
+            "Only memories whose short-term part is a plain reservoir (short_policy='reservoir'), and which collect no "
+            "candidates, can be merged."
         )
     if other.capacity < memory.capacity:
         raise UsageError(
