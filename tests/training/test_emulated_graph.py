@@ -132,7 +132,7 @@ class EveryFourthStep:
 
 
 def plan_of(**words):
-    return Experiment(ODEDM(12, k=1), "derpp", data="shapes", device="cpu", batch=2, **words)
+    return Experiment(ODEDM(12, k=1, short_policy="native"), "derpp", data="shapes", device="cpu", batch=2, **words)
 
 
 @pytest.mark.usefixtures("emulated_gpu")

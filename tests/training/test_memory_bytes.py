@@ -18,7 +18,8 @@ def run(method, memory, **more):
 
 
 @pytest.mark.parametrize(
-    ("method", "memory", "row"), [("er", Reservoir(20), ROW), ("derpp", ODEDM(20, rho=0.5), ROW + 10 * 4)]
+    ("method", "memory", "row"),
+    [("er", Reservoir(20), ROW), ("derpp", ODEDM(20, rho=0.5, short_policy="native"), ROW + 10 * 4)],
 )
 def test_rows_count_with_all_their_columns(method, memory, row):
     outcome = run(method, memory)

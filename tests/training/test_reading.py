@@ -88,7 +88,7 @@ def test_the_page_says_of_every_method_which_it_is():
         rule = "share" if "share" in reading else "fixed"
         said |= {name.strip(): (re.match("`([a-z]+)`", reading)[1], rule) for name in names.split(", ")}
     titles = {METHODS[name].title or name: name for name in KEEPING}
-    assert said.pop("a method from outside") == mode_of(Plain)
+    assert said.pop("a method of your own") == mode_of(Plain)
     assert said == {title: own(name) for title, name in titles.items()}
 
 

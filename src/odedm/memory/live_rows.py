@@ -99,6 +99,7 @@ class LiveRows:
             images, labels, the columns, and prototype: which prototype of its class a row stands for, −1 in the
             short-term part. Tensors where tensors were added, arrays where arrays were.
 
+        >>> from odedm import DualMemory
         >>> memory = DualMemory(5)
         >>> memory.add(torch.zeros(8, 2), torch.arange(8))
         >>> memory.sample(3)["images"].shape
