@@ -94,7 +94,7 @@ matrix: ## Run the tests under each installed Python of 3.11 to 3.13, and say wh
 
 # `make test` has every method with every memory, but of the pairs that are killed and go on every third alone
 matrix-full: $(VENV)/.dev ## Every method with every memory, in one go and killed and resumed, without exception
-	ODEDM_EVERYTHING=1 $(BIN)/python -m pytest -n auto tests/contracts tests/training tests/execute tests/selection tests/cli/test_resume_cli.py tests/results tests/studies/test_survival.py tests/test_doors.py tests/test_kill.py tests/memory/test_live_state.py
+	ODEDM_EVERYTHING=1 $(BIN)/python -m pytest -n auto tests/contracts tests/training tests/execute tests/selection tests/oracles tests/core/test_memory_limits.py tests/test_benchmarks.py tests/cli/test_resume_cli.py tests/results tests/studies/test_survival.py tests/test_doors.py tests/test_kill.py tests/memory/test_live_state.py
 
 clean: ## Remove the environment and caches
 	rm -rf $(VENV) .venv-integrations build site .pytest_cache .mypy_cache .ruff_cache .hypothesis

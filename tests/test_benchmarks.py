@@ -6,6 +6,7 @@ import sys
 
 import pytest
 from beside import ROOT, imported
+from sampling import thorough
 
 pytestmark = pytest.mark.skipif(not (ROOT / "benchmarks").is_dir(), reason="only in a checkout")
 SCRIPTS = sorted(path.stem for path in (ROOT / "benchmarks").glob("*.py"))
@@ -22,7 +23,7 @@ def test_the_ceilings_step_learns(fused):
     step()
 
 
-@pytest.mark.slow
+@thorough
 def test_the_command_is_timed_and_compared(tmp_path):
     words = ["--device", "cpu", "--quick", "--parts", "command", "--out", str(tmp_path / "times.json")]
     subprocess.run([sys.executable, "-P", str(ROOT / "benchmarks" / "all.py"), *words], check=True, capture_output=True)

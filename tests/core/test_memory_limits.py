@@ -9,6 +9,7 @@ import sys
 
 import numpy as np
 import pytest
+from sampling import EVERYTHING
 
 pytest.importorskip("resource")
 if not sys.platform.startswith("linux"):
@@ -53,7 +54,7 @@ def run(code, *words, data=""):
     return subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment, check=False)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", CASES if EVERYTHING else [*CASES][::3])
 def test_a_lack_of_memory_is_a_sentence(name):
     lines = "\n".join(f"    {line}" for line in CASES[name].splitlines())
     ended = "except UsageError as error:\n    print('refused:', error)"
@@ -71,7 +72,7 @@ main()
 """
 
 
-@pytest.mark.parametrize("megabytes", [200, 300])
+@pytest.mark.parametrize("megabytes", [200, 300] if EVERYTHING else [300])
 def test_a_command_that_cannot_even_load_torch_says_so(megabytes, tmp_path):
     done = run(LIMITED, str(megabytes), "run", "--data", "blobs", "--out", str(tmp_path / "runs"))
     assert "Traceback" not in done.stderr, done.stderr
