@@ -30,7 +30,7 @@ demo: $(VENV)/.demo ## Set up and run the demo: DER and DER++ with and without O
 	$(BIN)/odedm demo
 
 test: $(VENV)/.dev lint types ## Set up and run everything that must pass: lint, types, import layers, doctests, tests
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 check: $(VENV)/.dev format test ## Format the code, then run everything that must pass
 

@@ -156,6 +156,19 @@ def test_a_journal_that_is_not_whole_is_read_as_far_as_it_is(tmp_path):
     assert same(DualMemory.load(tmp_path / "disk"), ram)
 
 
+def test_what_a_killed_save_left_is_swept(tmp_path):
+    disk, ram = pair(tmp_path)
+    for memory in (disk, ram):
+        feed(memory, 12, 0)
+    disk.save()
+    disk.close()
+    left = [tmp_path / "disk" / name for name in (".tmpfNI3t8", ".state.odedm.12.abcdef01")]
+    for path in left:
+        path.touch()
+    assert same(DualMemory.load(tmp_path / "disk"), ram)
+    assert not any(path.exists() for path in left)
+
+
 def test_a_full_disk_refuses_rows_before_one_is_overwritten(tmp_path, monkeypatch):
     disk, _ = pair(tmp_path)
     feed(disk, 12, 0)

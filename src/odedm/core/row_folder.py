@@ -28,6 +28,8 @@ from odedm.core.rows import ColumnSpec, Rows
 
 STATE, LOCK, VERSIONS = "state.odedm", "lock", "versions"
 COLUMN, JOURNAL = re.compile(r"column-\d+"), re.compile(r"undo-\d+")
+UNFINISHED = re.compile(r"\.state\.odedm\..*|\.tmp\w{6}")
+"""What a save leaves that is killed: our own file, or that which safetensors writes first."""
 MAPPED_PAGE_ROWS = 8_192
 """After so many rows at random places their pages are given back: the kernel maps up to 64 KiB around each of them."""
 ALLOCATED_ROWS = 65_536
@@ -87,8 +89,8 @@ class RowFolder:
     def _check_content(self) -> None:
         """Refuse a folder that holds anything else, in which a file of ours could take the place of a user's."""
         for entry in self.path.iterdir():
-            ours = entry.name in (STATE, LOCK, VERSIONS) or entry.name.startswith(f".{STATE}.")
-            if not ours and not COLUMN.fullmatch(entry.name) and not JOURNAL.fullmatch(entry.name):
+            ours = any(pattern.fullmatch(entry.name) for pattern in (COLUMN, JOURNAL, UNFINISHED))
+            if not ours and entry.name not in (STATE, LOCK, VERSIONS):
                 raise UsageError(
                     f"'{self.path}' holds other files, '{entry.name}' say; give a folder for a memory alone."
                 )
@@ -229,7 +231,7 @@ class RowFolder:
                 for pages in self._maps:
                     pages.flush()
         for entry in self.path.iterdir():
-            if JOURNAL.fullmatch(entry.name):
+            if JOURNAL.fullmatch(entry.name) or UNFINISHED.fullmatch(entry.name):
                 entry.unlink()
         self._needs_no_undo = empty.clone()
 
