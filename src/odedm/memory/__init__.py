@@ -1,6 +1,7 @@
 """Memories: which rows of the stream are kept, by a policy or as prototypes.
 
-Begin with `dual`: ODEDM is the `DualBuffer`; a run, a `DualMemory` and a `Learner` have one each. Its parts:
+Begin with `dual`: the algorithm is its `DualBuffer`, of which a run, a `DualMemory` and a `Learner` have one each.
+`settings.ODEDM` is its configuration, `odedm.DualMemory` its wrapper for a training loop of your own. Its parts:
 
 - `buffer`: rows by priority, short-term ones that compete and long-term ones that are pinned; policies derive from it:
   `reservoir`, `balanced_reservoir` (CBRS), `greedy_balance` (GDumb), `gradient_diversity` (GSS), `shapley` (ASER),

@@ -24,7 +24,8 @@ class Buffer(ABC):
 
     `fields` are the columns of a row. Two more are kept: `prototype`, which prototype of its class a pinned row
     stands for (-1 in the short-term part), and `order`, by which `rows` sorts. A policy says with `priority`, a
-    number in [0, 1), which short-term rows make room first when others are pinned: the smallest.
+    number in [0, 1), which short-term rows make room first when others are pinned: the smallest. The store's priority
+    tells the parts apart: [0, 1) is short-term, infinity pinned, and `EMPTY` a free slot.
     """
 
     capturable: ClassVar[bool] = True
@@ -107,7 +108,7 @@ class Buffer(ABC):
         self.insert(rows, priority)
 
     def pin(self, rows: Rows) -> None:
-        """Keep rows for good, in the place of empty slots and then of short-term rows with the smallest priorities."""
+        """Keep rows until `unpin`, in empty slots first, then in those of the smallest short-term priorities."""
         amount = count(rows)
         if amount > self.short_capacity:
             raise UsageError(

@@ -1,11 +1,14 @@
 """ODEDM's memory: a short-term part and a long-term part in one budget of λ rows.
 
+Bounded pools of candidates are inside λ, too; the rows of the task under way that a run reads are not.
+
 1. While a task lasts, `add` offers each stream batch to the short-term part, by default a reservoir: a uniform sample
    of all rows so far. A pool may collect candidates for prototypes meanwhile.
 2. When it is over, `consolidate` chooses prototypes of each of its classes among their candidates: F_k of them
    (`memory.quotas`), by DAC, k-means and the nearest rows in the network's features (`selection.selector`).
-3. They are pinned, which makes them long-term, and the short-term part gives up as many rows, those of the smallest
-   random priorities: it stays a uniform sample.
+3. They are pinned, which makes them long-term. They use empty slots first, then replace the short-term rows with the
+   smallest priorities. Those of a reservoir are random, so what stays is a uniform sample, unless prototypes are taken
+   from the short-term rows, or the part grows (`Buffer.resize`).
 4. `sample` draws from either part or from both.
 """
 
@@ -33,10 +36,10 @@ from odedm.selection.selector import OnSelection, PrototypeSelector
 class DualBuffer:
     """ODEDM: a buffer whose short-term rows a policy chooses, and whose long-term rows are pinned prototypes.
 
-    The candidates of a class are, in this order: rows that the caller has (a run gives all of the finished task, as in
-    the paper), rows that the pool has collected, or its short-term rows. The first two are copies of rows of the
-    stream: pinning them takes nothing out of the short-term part, and a row may be in both parts. A short-term row that
-    becomes a prototype moves.
+    Candidates come from the first source there is: rows that the caller passes, for all classes (a run passes the whole
+    finished task, as in the paper); otherwise, for each class, its rows in the pool, or its short-term rows. The
+    prototypes that the class has are candidates, too. Rows of the caller and of the pool are copies: pinning them takes
+    nothing out of the short-term part, and a row may be in both parts. A short-term row that becomes a prototype moves.
 
     `buffer` has all of λ that the pool does not reserve. Without a selector nothing is ever pinned: the short-term
     buffer alone, by the same code.
@@ -96,6 +99,7 @@ class DualBuffer:
     def end_task(self, task: Task, view: ModelView, *, rng: torch.Generator) -> None:
         """Pin the prototypes of every class of the finished task, unless it was the last one."""
         if not task.last and self.selector is not None:
+            # one class alone and the whole room: whoever gets nothing even then has a quota of 0
             classes = [label for label in task.classes if self.quota.of(label, classes=1, room=self.capacity)]
             outcome = self.consolidate(classes, view, candidates=None if self.pool else task.rows)
             if outcome.error:
@@ -112,14 +116,16 @@ class DualBuffer:
         all_or_nothing: bool = False,
         on_change: OnChange = None,
     ) -> ConsolidationOutcome:
-        """Choose prototypes of classes anew and pin them; other classes lose their last ones where shares shrink.
+        """Choose prototypes of classes again and pin them.
+
+        Where shares shrink, other classes lose the prototypes with the highest numbers.
 
         Where the choice ends early, for the network cannot be asked say, nothing changes, and no generator moves.
 
         Args:
             classes: their labels.
             view: asked for features, and for the method's columns of the chosen rows.
-            candidates: to choose from in the place of the pool's.
+            candidates: rows to choose from; neither the pool nor the short-term rows are used then.
             annotate: gives new values of columns of the chosen rows.
             all_or_nothing: change nothing if any class is refused or missing. Else what fits is pinned.
             on_change: called when all is chosen, before the first row moves.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @validate_params(rho=Float(), capacity=Int(), tasks=Int(), classes=Int(), rows_per_prototype=Int())
 def prototypes_per_class(rho: float, capacity: int, *, tasks: int, classes: int, rows_per_prototype: int = 1) -> int:
-    """Return how many prototypes each class pins when its task ends: k = ρλ / ((n − 1) · |C_i|), halves rounded up.
+    """Return F_k, the prototypes k of each class of a task that ends: ρλ / ((n − 1) · |C_i|), halves rounded up.
 
     The last task is never consolidated, hence n − 1. Halves go up because Python's `round` would give 12 where the
     paper has 13.
@@ -126,7 +126,7 @@ class EqualShare:
 
 
 def prototypes(memory: ODEDM, shape: StreamShape) -> int | None:
-    """Return K worked out from rho where it is not given, if all pins fit; None where classes get different numbers."""
+    """Return k, worked out from rho if not given, where all pins fit; None where classes get different numbers."""
     if shape.task_classes:
         known = {k for k in class_quotas(memory, shape) if k}
         return None if len(known) > 1 else max(known, default=memory.k or 0)
@@ -146,7 +146,8 @@ def class_quotas(memory: ODEDM, shape: StreamShape) -> tuple[int, ...]:
 
     Each of the n − 1 tasks that are consolidated has the same share of the long-term rows, ρλ / (n − 1), for its |C_i|
     classes: F_k. A class that comes in several of them has the sum of its shares, so that all together have ρλ. It has
-    its whole quota from the first time on; later its prototypes are chosen anew and replaced. With k each has k.
+    its full quota from its first consolidation on; at later ones its prototypes are chosen again. Where k is given,
+    every class has k.
 
     >>> from odedm.memory.settings import ODEDM
     >>> from odedm.memory.build_context import StreamShape

@@ -2,7 +2,8 @@
 
 The rows of a class are points: the features that the current network makes of them, or their pixels.
 
-1. Reduce: divide-and-conquer (DAC) narrows the points down to the clusters that lie closest together (`selection.dac`).
+1. Reduce: divide-and-conquer (DAC) splits the points into clusters and keeps those of the clusters that lie closest to
+   each other, again and again (`selection.dac`).
 2. Centre: k-means makes k = F_k clusters of what is left (`selection.kmeans`).
 3. Select: each center takes the nearest point that no other center has taken (`selection.nearest`), by optimal
    transport (`selection.sinkhorn`) or another distance (`selection.distance`). That row is a prototype.
@@ -61,7 +62,7 @@ class PrototypeSelector:
     """Choose the rows of `k` prototypes of each class (`rows_per_prototype` each, λ_sub), to be kept for good.
 
     `space` says where rows are points: "features" of the current network, or "pixels". `dac` is divide-and-conquer
-    before k-means, or None. `mixup` makes the mean image of each cluster the prototype instead of a real row.
+    before k-means, or None. `mixup`, the paper's word, stores the mean image of each cluster instead of a real row.
 
     >>> class Identity:
     ...     def embed(self, image): return image
@@ -75,7 +76,7 @@ class PrototypeSelector:
 
     k: int
     distance: Distance | RowSelector = field(default_factory=Sinkhorn)
-    dac: Dac | None = field(default_factory=lambda: Dac(3, 4))
+    dac: Dac | None = field(default_factory=lambda: Dac(clusters=3, depth=4))
     rows_per_prototype: int = 1
     space: str = "features"
     mixup: bool = False
