@@ -206,8 +206,8 @@ class Today(Words):
             place = found
             for table in tables:
                 place = place.setdefault(table, {})
-            place[key] = value
-        return found
+            place[key] = ["native" if kind == "plain" else kind for kind in value] if name == "memory" else value
+        return {"short_policy": "native", "distance": "sinkhorn", **found}  # the defaults of then
 
     def _keywords(self, name: str, keywords: Mapping[str, Any]) -> dict[str, Any]:
         _check_removed(name)
