@@ -44,10 +44,10 @@ def parquet_batches(
 
 
 def _files(path: Path) -> list[Path]:
-    found = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
-    if not found or not found[0].exists():
+    files = sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
+    if not files or not files[0].exists():
         raise UsageError(f"There is no Parquet file '{path}'. Give a file, or a folder with *.parquet files.")
-    return found
+    return files
 
 
 def _batches(
