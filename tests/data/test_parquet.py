@@ -47,6 +47,10 @@ def test_what_cannot_be_read_is_refused(table):
     ):
         with pytest.raises(UsageError, match=message):
             list(odedm.parquet_batches(*words))
+    with pytest.raises(UsageError, match="needs a column of x"):
+        list(odedm.parquet_batches(path, "kind", columns=[]))
+    with pytest.raises(UsageError, match="path must be a file"):
+        odedm.parquet_batches(5, "kind")
     with pytest.raises(UsageError, match="must hold numbers"):
         list(odedm.parquet_batches(path, "a"))
     (path / "bad.parquet").write_bytes(b"PAR1 and no more")

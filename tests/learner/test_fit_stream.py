@@ -63,3 +63,5 @@ def test_an_error_of_the_source_comes_after_the_batches_before_it():
 def test_what_is_no_pair_is_refused():
     with pytest.raises(UsageError, match=r"pairs \(x, y\)"):
         odedm.Learner("er").fit_stream([np.zeros((3, 2))])
+    with pytest.raises(UsageError, match="an iterable of pairs"):
+        odedm.Learner("er").fit_stream(5)

@@ -229,6 +229,27 @@ def test_a_folder_with_other_files_than_were_saved_is_refused(tmp_path, harm):
         DualMemory.load(tmp_path / "disk")
 
 
+def test_a_closed_or_torn_memory_leaves_the_last_save_as_it_is(tmp_path):
+    disk, ram = pair(tmp_path)
+    for memory in (disk, ram):
+        feed(memory, 12, 0)
+    disk.save()
+    disk._broken = "it was interrupted"
+    with pytest.raises(UsageError, match="it was interrupted"):
+        disk.save()
+    disk._broken = ""
+    disk.close()
+    for call in (disk.save, disk.rows, lambda: disk.sample(3), lambda: feed(disk, 1, 0)):
+        with pytest.raises(UsageError, match="was closed; load it again"):
+            call()
+    assert same(DualMemory.load(tmp_path / "disk"), ram)
+
+
+def test_a_thing_that_is_no_memory_is_not_merged():
+    with pytest.raises(UsageError, match="Only another DualMemory can be merged; 5 was given"):
+        DualMemory(10).merge(5)
+
+
 def test_rows_may_have_no_labels():
     memory = DualMemory(20, k=3, selection=CHOICE)
     memory.add(torch.arange(120).view(30, 4))

@@ -73,6 +73,8 @@ class RowFolder:
             ) from None
         self._release = weakref.finalize(self, _release, lock, os.getpid())
         remove_stale(path / STATE)
+        self.closed = False
+        """Whether another process may have the folder."""
         self.generation = 0
         """How often the memory was saved."""
         self.columns: Rows = {}
@@ -278,6 +280,7 @@ class RowFolder:
 
     def close(self) -> None:
         """Let another process have the folder. The rows can no longer be used here."""
+        self.closed = True
         self.columns, self._maps, self._specs = {}, [], ()
         if self._journal is not None:
             os.close(self._journal)

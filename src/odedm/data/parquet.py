@@ -38,6 +38,8 @@ def parquet_batches(
     except ImportError as error:
         raise UsageError("Parquet files need the extra 'parquet': pip install 'odedm[parquet]'.") from error
     size = Int(1).validate("batch", batch)
+    if not isinstance(path, str | Path | Sequence):
+        raise UsageError(f"path must be a file, a folder, or several; {short_repr(path)} was given.")
     paths = [path] if isinstance(path, str | Path) else [*path]
     files = [file for given in paths for file in _files(as_path(given))]
     return _batches(pyarrow, parquet, files, label, columns, size)
@@ -58,6 +60,8 @@ def _batches(
             with parquet.ParquetFile(path) as file:
                 names = file.schema_arrow.names
                 used = [name for name in names if name != label] if columns is None else [*columns]
+                if not used:
+                    raise UsageError(f"'{path}' needs a column of x beside '{label}'; it has {', '.join(names)}.")
                 for name in (label, *used):
                     if name not in names:
                         raise unknown_name_error(f"column of '{path.name}'", name, names)

@@ -42,6 +42,8 @@ class FitsStreams:
         >>> odedm.Learner("er").fit_stream(batches).classes_.tolist()
         [0, 1, 2]
         """
+        if not isinstance(batches, Iterable):
+            raise UsageError(f"batches must be an iterable of pairs (x, y); {short_repr(batches)} was given.")
         for batch in read_ahead(batches, Int(0).validate("prefetch", prefetch)):
             if not isinstance(batch, tuple | list) or len(batch) != 2:
                 raise UsageError(f"Batches must be pairs (x, y); {short_repr(batch)} was given.")

@@ -268,9 +268,8 @@ class DualMemory(LiveRows):
             other: of the same settings and columns, with another seed and no fewer rows of capacity; both with
                 short_policy="reservoir" and without candidates.
         """
-        _, mine = self._known()
-        _, theirs = other._known()
         check_mergeable(self, other)
+        (_, mine), (_, theirs) = self._known(), other._known()
         with Changing(self):
             merge_buffers(mine, theirs)
             self.tasks += other.tasks

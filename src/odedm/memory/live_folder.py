@@ -37,6 +37,7 @@ def save_in_folder(memory: DualMemory, folder: RowFolder, path: str | Path | Non
     """Make what the memory holds now the point to which a load returns."""
     if path is not None:
         raise UsageError(f"The rows of this memory are files in '{folder.path}': call save() without a path.")
+    memory._check_sound()  # of one that is closed or torn the last save stays
     state = live_state.capture(memory)
     folder.commit(lambda file, number: live_state.write({**state, "generation": number}, file), _empty_slots(memory))
     return folder.path

@@ -176,6 +176,10 @@ class LiveRows:
         return self._schema, self._dual
 
     def _check_sound(self) -> None:
+        if self._folder is not None and self._folder.closed:
+            raise UsageError(
+                f"This memory was closed; load it again by DualMemory.load('{self._folder.path}') if it was saved."
+            )
         check_sound(self, "memory")
 
 
@@ -187,6 +191,9 @@ def _part(part: str | MemoryPart) -> MemoryPart:
 def as_device(device: torch.device | str) -> torch.device:
     """Return the device of this name, or refuse it."""
     try:
-        return torch.device(device)
+        known = torch.device(device)
     except (RuntimeError, TypeError) as error:
         raise UsageError(f"device must be one that torch has, such as cpu; {short_repr(device)} was given.") from error
+    if known.type == "cuda" and not torch.cuda.is_available():
+        raise UsageError(f"There is no CUDA device here; device={short_repr(str(device))} was given. Use cpu.")
+    return known

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from odedm.core.errors import UsageError
+from odedm.core.errors import UsageError, short_repr
 from odedm.core.rows import MemoryPart, Rows, rank_within, take
 from odedm.memory.dual import DualBuffer
 from odedm.memory.quotas import EqualShare
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 def check_mergeable(memory: DualMemory, other: DualMemory) -> None:
     """Refuse what would be no uniform sample of both streams, or would not fit."""
+    if not isinstance(other, type(memory)):
+        raise UsageError(f"Only another DualMemory can be merged; {short_repr(other)} was given.")
     mine, theirs = memory._known()[1], other._known()[1]
     if memory is other or memory.seed == other.seed:
         raise UsageError(
